@@ -110,3 +110,13 @@ def test_html_is_escaped_and_has_the_same_figures(table):
 def test_a_row_of_the_wrong_length_is_named():
     with pytest.raises(ValueError, match="each of 2 columns, got \\['mru'\\]"):
         Table([Column("model", "name"), Column("HR@5")], [["mru"]])
+
+
+def test_a_narrow_terminal_loses_columns_of_numbers_and_no_names():
+    columns = [Column("model", "name"), *(Column(f"HR@{n}") for n in range(1, 8))]
+    table = Table(columns, [["nextapp", *[0.5] * 7]])
+    assert table.fitting(80) is table
+    narrow = table.fitting(30)
+    assert [each.heading for each in narrow.columns] == ["model", "HR@1", "HR@2", "HR@3"]
+    assert narrow.rows == [["nextapp", 0.5, 0.5, 0.5]]
+    assert narrow.caption == "a wider terminal shows all columns"

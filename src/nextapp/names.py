@@ -13,19 +13,22 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     "unknown model 'seqfm'; did you mean 'seqmf'? Known: mru, seqmf."
     """
     names = list(known)
-    near = nearest(name, names)
+    near = nearest(name, names, least=0.6)
     guess = f"; did you mean {near!r}?" if near else "."
     return f"unknown {kind} {name!r}{guess} Known: {', '.join(names)}."
 
 
-def nearest(name: str, names: Iterable[str]) -> str | None:
+def nearest(name: str, names: Iterable[str], least: float = 0.4) -> str | None:
     """The most similar of these names, in small or capital letters; None if none is similar.
+
+    The first that begins with the name, else one whose likeness is at ``least`` so much.
 
     >>> nearest("UserID", ["time", "user_id"])
     'user_id'
     """
     by_lower = {other.lower(): other for other in names}
-    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.4)
+    begun = [other for other in by_lower if len(name) > 1 and other.startswith(name.lower())]
+    close = begun or difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=least)
     return by_lower[close[0]] if close else None
 
 

@@ -22,6 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from nextapp.names import count
+from nextapp.storage import write_public
 
 Numbers = npt.NDArray[np.float64]
 Result = Mapping[str, Any]
@@ -119,10 +120,14 @@ def new_figure(width: float, height: float) -> Iterator[Figure]:
 
 def save(figure: Figure, path: Path, alt: str = "") -> None:
     """Write path.svg and path.png. ``alt`` describes the figure for those who cannot see it."""
-    figure.savefig(path.with_suffix(".png"), dpi=160, bbox_inches="tight")
+    data = io.BytesIO()
+    figure.savefig(data, format="png", dpi=160, bbox_inches="tight")
+    write_public(path.with_suffix(".png"), data.getvalue())
     about = {"Date": None, **({"Title": alt} if alt else {})}
     with mpl.rc_context(STYLE):
-        figure.savefig(path.with_suffix(".svg"), bbox_inches="tight", metadata=about)
+        data = io.BytesIO()
+        figure.savefig(data, format="svg", bbox_inches="tight", metadata=about)
+    write_public(path.with_suffix(".svg"), data.getvalue())
 
 
 def svg(figure: Figure) -> str:

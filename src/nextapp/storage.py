@@ -11,24 +11,44 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file; a reader, also after a crash, finds either the old or the new content."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    """Write a file; a reader, also after a crash, finds either the old or the new content.
+
+    What is no file, such as a pipe, is written as it is.
+    """
+    if path.exists() and not path.is_file():
+        with _named(path):
+            path.write_bytes(data)
+        return
+    with _named(path):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
     sync_folder(path.parent)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """An error of the system names this file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def write_public(path: Path, data: bytes) -> None:
     """`write_atomically`, for a file that all users may read."""
     write_atomically(path, data)
-    path.chmod(0o644)
+    if path.is_file():
+        path.chmod(0o644)
 
 
 @contextmanager

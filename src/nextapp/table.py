@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -181,6 +181,26 @@ class Table:
         return ranks(
             [as_measured(row[place]).mean for row in self.rows],
             [row[0] not in self.unranked for row in self.rows],
+        )
+
+    def fitting(self, width: int) -> Table:
+        """The table without its last columns of numbers, if names and numbers are too wide."""
+        widths = [
+            max(len(column.heading), *(len(column.text(row[place])) for row in self.rows), 0)
+            for place, column in enumerate(self.columns)
+        ]
+        kept = list(range(len(self.columns)))
+        figures = [place for place in kept if place and self.columns[place].kind == "figure"]
+        while len(figures) > 1 and sum(widths[place] + 2 for place in kept) - 2 > width:
+            kept.remove(figures.pop())
+        if len(kept) == len(self.columns):
+            return self
+        left_out = "a wider terminal shows all columns"
+        return replace(
+            self,
+            columns=[self.columns[place] for place in kept],
+            rows=[[row[place] for place in kept] for row in self.rows],
+            caption=f"{self.caption}; {left_out}" if self.caption else left_out,
         )
 
     def terminal(

@@ -46,10 +46,22 @@ def test_every_command_has_an_example(run, command):
     assert "Example: nextapp" in text or "Examples: nextapp" in text
 
 
+def test_evaluate_prints_one_table_and_a_line(run):
+    text = run("evaluate", SMALL, "--models", "mru,nextapp")
+    assert "summary: HR@1 and HR@5 of the three tables" in text
+    assert "among the first five suggestions: nextapp " in text
+    assert "all launches within a session" not in text
+
+
+def test_json_on_standard_output_stands_alone(tmp_path):
+    done = CliRunner().invoke(app, ["data", "describe", SMALL, "--json", "-"])
+    assert json.loads(done.stdout)["n_users"] == 12
+
+
 def test_evaluate_prints_tables_and_writes_json(run, tmp_path):
     text = run(
         "evaluate", SMALL, "--preset", "paper", "--seed", 3, "--settings", "quick.toml",
-        "--json", "out/r.json",
+        "--json", "out/r.json", "--more",
     )  # fmt: skip
     assert "all launches within a session" in text
     assert "the next different app" in text
@@ -357,7 +369,17 @@ def test_the_demo_leaves_a_folder_with_table_plot_and_settings(run, tmp_path, mo
 
 
 def test_evaluate_tells_calibration_and_draws_it(run, tmp_path):
-    text = run("evaluate", SMALL, "--models", "recents,ppm", "--plot", "out/c", "--json", "r.json")
+    text = run(
+        "evaluate",
+        SMALL,
+        "--models",
+        "recents,ppm",
+        "--more",
+        "--plot",
+        "out/c",
+        "--json",
+        "r.json",
+    )
     assert "ECE of the first" in text
     assert "new per launch" in text
     found = json.loads((tmp_path / "r.json").read_text())["models"]

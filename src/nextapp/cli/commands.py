@@ -153,6 +153,7 @@ class Command(click.Command):
     """
 
     def __init__(self, *args: Any, extra: str | None = None, **settings: Any) -> None:
+        settings = {"context_settings": {"help_option_names": ["-h", "--help"]}, **settings}
         super().__init__(*args, **settings)
         self.extra = extra
 
@@ -270,6 +271,8 @@ def show_error(text: str) -> None:
 def _in_words(error: Exception) -> str:
     if isinstance(error, FileNotFoundError) and error.filename is not None:
         return f"there is no file {error.filename}."
+    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
+        return f"{error.filename}: {error.strerror}."
     return str(error)
 
 

@@ -96,7 +96,7 @@ def make(source: str, out: Path, overwrite: bool, seed: int) -> None:
         )
     _check_written(out, "--out", overwrite)
     log = options.LogOptions().read(source, seed)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    out.parent.mkdir(exist_ok=True)
     log.write(out)
     screen.out.print(
         f"{len(log):,} launches of {log.n_users:,} phones: [bold]{out}[/]. "
@@ -114,7 +114,7 @@ def convert(source: str, out: Path, overwrite: bool, log_options: options.LogOpt
     """Write any log as the three columns user_id, timestamp (UTC), app_name."""
     _check_written(out, "OUT", overwrite)
     log = log_options.read(source, seed=0)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    out.parent.mkdir(exist_ok=True)
     log.write(out)
     for note in log.notes:
         screen.out.print(f"  {note}", markup=False)
@@ -155,7 +155,6 @@ def demo(out: Path, seed: int, json: Path | None) -> None:
     with screen.progress() as report:
         result = static.demo(out, seed, report)
     show_result(result)
-    screen.out.print(f"\n{in_short(result)}")
     screen.out.print(
         f"\nWrote table.csv, hit-rates.svg, result.json and settings.toml to "
         f"[bold]{out}[/] ({time.perf_counter() - start:.0f} s)."
@@ -164,22 +163,6 @@ def demo(out: Path, seed: int, json: Path | None) -> None:
     screen.say_next(
         "nextapp open                    (a phone that predicts, in a browser)",
         "nextapp evaluate YOUR-LOG.csv   (the same table for your own log)",
-    )
-
-
-def in_short(result: Mapping[str, Any]) -> str:
-    """The main result in a line: HR@5 of nextapp and of the best other model.
-
-    >>> figures = {"nextapp": {"HR@5": 0.953}, "mru": {"HR@5": 0.849}, "sr-od": {"HR@5": 0.9}}
-    >>> in_short({"models": figures})
-    'The launched app is among the first five suggestions: nextapp 95.3 %, next best sr-od 90.0 %.'
-    """
-    rates = {name: 100 * row["HR@5"] for name, row in result["models"].items()}
-    ours = rates.pop("nextapp")
-    other = max(rates, key=rates.__getitem__)
-    return (
-        "The launched app is among the first five suggestions: "
-        f"nextapp {ours:.1f} %, next best {other} {rates[other]:.1f} %."
     )
 
 

@@ -15,12 +15,14 @@ from nextapp.cli.commands import command, option
 from nextapp.cli.options import OUTPUT_FILE, output, settings_of
 from nextapp.evaluation.metrics import TABLES
 from nextapp.evaluation.static import (
+    NOT_RANKED,
     calibration_table,
     figures_table,
     leads_table,
     steadiness_table,
     summary_table,
 )
+from nextapp.names import count
 from nextapp.settings import as_toml
 from nextapp.storage import write_atomically
 from nextapp.studies import static
@@ -41,12 +43,14 @@ _SHOWN = 6  # trials of each model
 @settings_of(Experiment, "given", "models", "split", "preset", "tune", "window", "seed")
 @options.plot_file("Plot calibration and steadiness")
 @options.json_file
+@option("--more", is_flag=True, help="All tables, intervals, differences and calibration.")
 @options.log_options
 def evaluate(
     source: str,
     given: dict[str, Any],
     plot: Path | None,
     json: Path | None,
+    more: bool,
     log_options: options.LogOptions,
 ) -> None:
     """Measure models on a launch log: HR, MRR and NDCG @1, 3, 5.
@@ -58,21 +62,22 @@ def evaluate(
         report("reading", 0, 0)
         log = log_options.read(source, experiment.seed)
         result = static.run(experiment, log, report).as_json()
-    show_result(result)
+    show_result(result, more=more)
     if plot is not None:
         from nextapp import plots
 
         screen.write_plot(plot, plots.calibration(result))
     screen.write_json(json, result)
-    screen.say_next(f"nextapp explain {source}", f"nextapp new-phones {source}")
+    others = [f"nextapp new-phones {source}"] if log.n_users > 1 else []
+    screen.say_next(f"nextapp explain {source}", *others)
 
 
-def show_result(result: Mapping[str, Any]) -> None:
-    """A static experiment: what was measured on, the tables, and the differences."""
+def show_result(result: Mapping[str, Any], *, more: bool = False) -> None:
+    """A static experiment: what was measured on, a table and a line; or ``more``."""
     about = result["data"]
     screen.out.print(
-        f"[bold]{escape(about['source'])}[/]  {about['n_users']:,} users, "
-        f"{about['n_apps']:,} apps, {about['n_launches']:,} launches; "
+        f"[bold]{escape(about['source'])}[/]  {count(about['n_users'], 'user')}, "
+        f"{count(about['n_apps'], 'app')}, {count(about['n_launches'], 'launch', 'launches')}; "
         f"preset [bold]{result['preset']}[/], split "
         f"{result['split']}, seed {result['seed']}"
     )
@@ -82,14 +87,17 @@ def show_result(result: Mapping[str, Any]) -> None:
         screen.out.print(warning, style="yellow", markup=False)
     screen.out.print(
         f"{result['n_predictions']:,} predictions in {result['n_sessions']:,} sessions of "
-        f"{result['n_users']:,} test users; {result['repeat_share']:.1%} of the targets repeat the "
-        f"launch before; {result['n_openings']:,} launches open a session.\n"
+        f"{count(result['n_users'], 'test user')}; {result['repeat_share']:.1%} of the targets "
+        f"repeat the launch before; {result['n_openings']:,} launches open a session.\n"
     )
-    for table in TABLES:
-        screen.out.print(figures_table(result["models"], table=table).terminal())
-        screen.out.print()
-    screen.out.print(summary_table(result["models"]).terminal())
+    screen.show(summary_table(result["models"]))
+    screen.out.print(f"\n{in_short(result)}")
+    if not more:
+        return
     screen.out.print()
+    for table in TABLES:
+        screen.show(figures_table(result["models"], table=table))
+        screen.out.print()
     if result.get("leads"):
         screen.out.print(leads_table(result["leads"], "nextapp").terminal())
         screen.out.print()
@@ -106,6 +114,22 @@ def show_result(result: Mapping[str, Any]) -> None:
     if chances:
         screen.out.print()
         screen.out.print(calibration_table(chances).terminal())
+
+
+def in_short(result: Mapping[str, Any]) -> str:
+    """The main result in a line: HR@5 of the best two models.
+
+    >>> figures = {"nextapp": {"HR@5": 0.953}, "mru": {"HR@5": 0.849}, "ceiling": {"HR@5": 0.99}}
+    >>> in_short({"models": figures})
+    'The launched app is among the first five suggestions: nextapp 95.3 %, then mru 84.9 %.'
+    """
+    rates = {
+        name: 100 * row["HR@5"] for name, row in result["models"].items() if name not in NOT_RANKED
+    }
+    best = sorted(rates, key=rates.__getitem__, reverse=True)[:2]
+    return "The launched app is among the first five suggestions: " + (
+        ", then ".join(f"{name} {rates[name]:.1f} %" for name in best) + "."
+    )
 
 
 def intervals_table(result: Mapping[str, Any]) -> Table:
@@ -203,7 +227,7 @@ def tune(
     default = 0 if grid == "paper" else Tuning().trials
     tuning = Tuning(default if trials is None else trials, grid)
     experiment = experiment_from({**given, "data": source, "tune": 0})
-    out.parent.mkdir(parents=True, exist_ok=True)
+    out.parent.mkdir(exist_ok=True)
     file = out.with_suffix(".db")
     when_stopped_say(f"Finished trials are in {file}: the same command continues from there.")
     with screen.progress() as report:

@@ -27,15 +27,24 @@ LARGEST_EPSILON = 100.0
 
 
 class _Output(click.Path):
-    """What a command writes: refused before any work is done if it cannot be written."""
+    """What a command writes: refused before any work is done if it cannot be written.
 
-    def __init__(self, *, is_file: bool) -> None:
+    ``stdout``: - is standard output, which then has nothing else.
+    """
+
+    def __init__(self, *, is_file: bool, stdout: bool = False) -> None:
         super().__init__(path_type=Path)
         self.name = "path" if is_file else "folder"
         self._is_file = is_file
+        self._stdout = stdout
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         path = Path(value)
+        if self._stdout and value == "-":
+            from nextapp.cli import screen  # with Rich, which a phone's commands do not need
+
+            ctx.call_on_close(screen.only_json())
+            return path
         if self._is_file and path.is_dir():
             raise ValueError(f"cannot write {path}: it is a folder. Give the name of a file.")
         _check_writable(path)
@@ -45,9 +54,11 @@ class _Output(click.Path):
 def _check_writable(path: Path) -> None:
     """By writing: what a folder allows is best known to the system."""
     try:
-        if path.is_file():
+        if path.exists() and not path.is_dir():
             with path.open("ab"):
                 return
+        if not (path.exists() or path.parent.exists() or path.parent.parent.exists()):
+            raise ValueError(f"cannot write {path}: there is no folder {path.parent.parent}.")
         there = path
         while not there.exists():
             there = there.parent
@@ -217,7 +228,8 @@ source = click.argument(
     help="A log (CSV, Parquet, a phone's export), - for standard input, or synthetic:lsapp, "
     "synthetic:phones=500,apps=100,days=30.",
 )
-json_file = output("--json", OUTPUT_FILE, "Also write the result as JSON.")
+_json = _Output(is_file=True, stdout=True)
+json_file = output("--json", _json, "Also write the result as JSON; - prints nothing else.")
 seed = option("--seed", type=int, default=0, help="Random seed.")
 device = option("--device", default="cpu", help="cpu, or gpu (needs pip install 'nextapp[gpu]').")
 

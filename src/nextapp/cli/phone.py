@@ -20,7 +20,7 @@ class Phone(Group):
     """The commands of a phone: arguments go to its parser as they are, except --help."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if ctx.resilient_parsing or not args or "--help" in args:
+        if ctx.resilient_parsing or not args or {"-h", "--help"} & {*args}:
             return super().parse_args(ctx, args)
         ctx.obj = args
         return []

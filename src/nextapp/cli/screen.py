@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -15,11 +16,16 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from nextapp.storage import write_public
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+    from nextapp.table import Table
+
+_COLORS: Any = None if os.environ.get("NO_COLOR") else "auto"  # None: no bold either
+out = Console(highlight=False, color_system=_COLORS)
+err = Console(stderr=True, highlight=False, color_system=_COLORS)
 _BARS = " ▁▂▃▄▅▆▇█"
 
 
@@ -95,6 +101,16 @@ def _say_compiling() -> None:
     err.print(words, style="dim")
 
 
+def only_json() -> Callable[[], None]:
+    """Print nothing on standard output but JSON, until what this returns is called."""
+    out.quiet = True
+
+    def undo() -> None:
+        out.quiet = False
+
+    return undo
+
+
 def sparkline(values: Sequence[float]) -> str:
     """Numbers as one line of bars.
 
@@ -107,6 +123,11 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(_BARS[math.ceil(value / most * (len(_BARS) - 1))] for value in values)
 
 
+def show(table: Table) -> None:
+    """A table; where the terminal is narrow, without its last columns of numbers."""
+    out.print(table.fitting(out.width).terminal())
+
+
 def say_next(*commands: str) -> None:
     """At the end of a command: what to try after it."""
     err.print("Next: " + "\n      ".join(commands), markup=False, soft_wrap=True)
@@ -116,7 +137,7 @@ def write_plot(path: Path, figure: Figure) -> None:
     """As path.svg and path.png."""
     from nextapp import plots
 
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(exist_ok=True)
     plots.save(figure, path)
     err.print(f"Wrote {path.with_suffix('.svg')} and .png", markup=False)
 
@@ -125,6 +146,6 @@ def write_json(path: Path | None, result: Mapping[str, Any]) -> None:
     if path == Path("-"):
         print(json.dumps(result, indent=2))
     elif path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        path.parent.mkdir(exist_ok=True)
+        write_public(path, (json.dumps(result, indent=2) + "\n").encode())
         err.print(f"Wrote {path}", markup=False)

@@ -159,6 +159,11 @@ def load(
 def _as_file(source: str | PathLike[str]) -> Iterator[Path]:
     """The path of a file that is there; for - one with what came from standard input."""
     if str(source) != "-":
+        if "://" in str(source):
+            raise UnreadableLog(
+                f"{source}: is an address. Nothing is fetched here: download the file, and give "
+                f"its path."
+            )
         _check_is_file(Path(source))
         yield Path(source)
         return

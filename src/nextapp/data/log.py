@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from html import escape
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nextapp.names import count
+from nextapp.storage import write_public
 from nextapp.table import Column, Table
 
 if TYPE_CHECKING:
@@ -160,10 +162,12 @@ class LaunchLog:
 
     def write(self, path: Path) -> None:
         """Write CSV, or Parquet if the name ends in .parquet; `load` reads both."""
+        data = BytesIO()
         if path.suffix == ".parquet":
-            self.to_polars().write_parquet(path)
+            self.to_polars().write_parquet(data)
         else:
-            self.to_polars().write_csv(path, datetime_format="%Y-%m-%d %H:%M:%S%.3f")
+            self.to_polars().write_csv(data, datetime_format="%Y-%m-%d %H:%M:%S%.3f")
+        write_public(path, data.getvalue())
 
 
 def _moment(milliseconds: int) -> str:
