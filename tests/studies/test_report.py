@@ -9,7 +9,7 @@ from nextapp.data.loading import load
 from nextapp.data.log import LaunchLog
 from nextapp.studies.reproduce import report
 from nextapp.studies.reproduce.rows import Row, _spent
-from nextapp.studies.reproduce.sources import has_clock
+from nextapp.studies.reproduce.sources import has_clock, source
 from nextapp.table import Measured
 
 
@@ -137,3 +137,12 @@ def test_a_verdict_says_whose_launches_they_are_and_people_with_clocks_come_firs
     assert rows[2]["on"].endswith("its times are made up, so the sessions are ours")
     data = {**records["a"]["result"]["data"], "said": "A log."}
     assert "only the order of launches" in report._data({"a": {"result": {"data": data}}})
+
+
+def test_synthetic_phones_that_are_no_twin_are_not_called_one():
+    """New phones are studied on a fleet where LSApp is not given; it was called LSApp's twin."""
+    fleet = source("lsapp", "synthetic:fleet,phones=100000", None).as_values()
+    assert report._on(fleet, "new-phones") == "on synthetic phones"
+    assert "LSApp file not given: replaced by other synthetic phones" in fleet["said"]
+    twin = source("lsapp", "synthetic:lsapp", None).as_values()
+    assert report._on(twin, "static") == "on the twin"
