@@ -361,7 +361,7 @@ def predictor_line(predictor: str) -> str:
         )
     return (
         "It predicts by its own habits and by what its server learnt from many phones. It reports "
-        "launches and transitions under its ε, and nothing else."
+        "which apps follow which, randomised under its ε, and nothing else."
     )
 
 

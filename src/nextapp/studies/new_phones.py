@@ -356,7 +356,9 @@ def _share_kept(gain: Floats, drawn: Floats, number: int) -> dict[str, float] | 
 def _about_log(settings: NewPhoneStudy, log: LaunchLog) -> dict[str, Any]:
     return {
         "source": settings.data,
-        "kind": "a log of people",
+        "kind": "synthetic, not data of people"
+        if settings.data.startswith("synthetic:")
+        else "a log",
         "n_users": log.n_users,
         "n_apps": log.n_apps,
         "n_launches": len(log),
