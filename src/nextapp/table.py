@@ -144,7 +144,7 @@ def as_measured(value: float | str | Measured | Marked | None) -> Measured:
     return value if isinstance(value, Measured) else Measured(value)
 
 
-def measured_from(found: Mapping[str, float] | None) -> Measured | None:
+def measured_from(found: Mapping[str, Any] | None) -> Measured | None:
     """A `Measured` from {mean, low, high} of a result."""
     return None if found is None else Measured(found["mean"], found["low"], found["high"])
 

@@ -79,5 +79,5 @@ def _table(size: str, found: Mapping[str, Any]) -> Table:
         columns,
         rows,
         title=f"{size} resident apps: cold starts, loads in advance and those wasted, per 100",
-        caption="avoided: share of the cold starts of lru; intervals: 95 % over users",
+        caption="avoided: share of the cold starts of lru; intervals: 95 %, over ten users or more",
     )

@@ -30,7 +30,7 @@ from nextapp.data.cutting import Split
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import Exam, Preset, exam
 from nextapp.evaluation.revealing import Chunk
-from nextapp.intervals import bootstrap_means, interval
+from nextapp.intervals import FEWEST, bootstrap_means, interval
 from nextapp.predictor import FREQUENCY_FADE
 from nextapp.predictors import CountMix, Predictor, registry
 from nextapp.predictors.questions import Indices
@@ -293,7 +293,7 @@ def run(study: MemoryStudy, log: LaunchLog, report: Progress = silent) -> dict[s
 def _figures(
     found: Floats, lru: Floats, launched: Indices, days: Floats, study: MemoryStudy
 ) -> Mapping[str, Any]:
-    """Means over users with intervals over users; ratios are of means."""
+    """Means over users with intervals over users, from ten users on; ratios are of means."""
     per_100 = 100.0 * found / launched[:, None]
     fewer = 100.0 * (lru - found)[:, _COLD] / launched
     seconds = (lru - found)[:, _COLD] * (study.cold - study.warm) / days
@@ -301,7 +301,9 @@ def _figures(
     columns = np.column_stack([per_100, fewer, seconds, of_lru])
     means, drawn = columns.mean(axis=0), bootstrap_means(columns, study.seed)
 
-    def measured(mean: float, each: Floats) -> dict[str, float]:
+    def measured(mean: float, each: Floats) -> dict[str, float | None]:
+        if len(found) < FEWEST:
+            return {"mean": float(mean), "low": None, "high": None}
         low, high = interval(each[:, None])[:, 0]
         return {"mean": float(mean), "low": float(low), "high": float(high)}
 
