@@ -73,7 +73,9 @@ def test_the_open_app_is_not_suggested(phone):
     phone("log", "mail", "chat", "chat")
     assert sorted(suggested(phone)) == ["mail", "maps"]
     assert sorted(suggested(phone, "--with-open")) == ["chat", "mail", "maps"]
-    why = phone("predict", "--why")[1].splitlines()
+    *why, moment = phone("predict", "--why", "--when", "2030-01-01T00:00:00Z")[1].splitlines()
+    assert moment == "Predicted for 2030-01-01 00:00Z."
+    *why, moment = phone("predict", "--why")[1].splitlines()
     assert [line[3:].split()[0] for line in why] == suggested(phone)
 
 

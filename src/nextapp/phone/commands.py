@@ -457,8 +457,10 @@ def predict(
         lines.append(
             "The most recent apps first: by SeqMF, but no server has sent app vectors yet."
             if round_ is None
-            else f"By SeqMF: the light scores of eq. (8), with the app vectors of round {round_}."
+            else f"By SeqMF: the light scores of eq. (8), with the app vectors of round {round_}. "
+            f"What stands beside a score is its parts, less those of the average app."
         )
+    lines.append(f"Predicted for {_day_and_time(time.time() if clock is None else clock)}.")
     return lines
 
 
