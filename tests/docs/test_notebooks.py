@@ -1,4 +1,4 @@
-"""The notebooks are kept without outputs, so that a change in them can be read.
+"""The notebooks show what their code printed, and their code runs.
 
 `make docs` runs them as notebooks; here their code runs as it stands.
 """
@@ -15,13 +15,18 @@ FOLDER = Path(__file__).parents[2] / "notebooks"
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: path.stem)
-def test_a_notebook_has_code_that_parses_and_no_outputs(path):
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+def test_a_notebook_shows_its_outputs(path):
+    text = path.read_text(encoding="utf-8")
+    assert str(Path.home()) not in text
+    assert "/tmp/" not in text
+    cells = json.loads(text)["cells"]
     code = [cell for cell in cells if cell["cell_type"] == "code"]
     assert len(code) >= 3
     for cell in code:
         ast.parse("".join(cell["source"]))
-        assert (cell["outputs"], cell["execution_count"]) == ([], None)
+        assert all(output["output_type"] != "error" for output in cell["outputs"])
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    assert sum(bool(cell["outputs"]) for cell in code) >= len(code) - 1  # all that show anything
     assert cells[0]["source"][0].startswith("# ")
 
 
