@@ -225,8 +225,7 @@ def plot_file(text: str) -> Callable[[F], F]:
 source = click.argument(
     "source",
     metavar="DATA",
-    help="A log (CSV, Parquet, a phone's export), - for standard input, or synthetic:lsapp, "
-    "synthetic:phones=500,apps=100,days=30.",
+    help="A log (CSV, Parquet, an export), - for stdin, or synthetic:phones=50,apps=40.",
 )
 _json = _Output(is_file=True, stdout=True)
 json_file = output("--json", _json, "Also write the result as JSON; - prints nothing else.")
