@@ -225,7 +225,7 @@ def plot_file(text: str) -> Callable[[F], F]:
 source = click.argument(
     "source",
     metavar="DATA",
-    help="A log (CSV, Parquet, an export), - for stdin, or synthetic:phones=50,apps=40.",
+    help="A log file or export, - for stdin, or synthetic:phones=50,apps=40.",
 )
 _json = _Output(is_file=True, stdout=True)
 json_file = output("--json", _json, "Also write the result as JSON; - prints nothing else.")
