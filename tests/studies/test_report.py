@@ -47,6 +47,16 @@ def test_every_row_that_spends_names_epsilon_reports_and_total():
     assert [row.mean for row in _spent("", "none", clear)] == ["no bound", "3", "no bound"]
 
 
+def test_a_part_that_does_not_look_at_times_has_the_clock_of_its_log():
+    def record(part, **data):
+        return {"base": part, "result": {"data": {"name": "mine", "kind": "log", **data}}}
+
+    records = {"fig3@mine": record("fig3", clock=False), "new-phones@mine": record("new-phones")}
+    assert [report._people(each) for each in report._with_clocks(records)] == (
+        ["people without clocks"] * 2
+    )
+
+
 def test_a_difference_has_digits_enough_and_zero_has_no_sign():
     column = report.column_of("HR@5 − rare")
     cell = column.html(Measured(-0.00001, -0.0012, 0.0011), "")

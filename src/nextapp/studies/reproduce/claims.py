@@ -206,8 +206,8 @@ RULES = (beats, is_not_worse, is_equivalent, is_better, gains_over)
 is_comparable = replace(is_not_worse, margin=COMPARABLE)
 lies_above = replace(beats, margin=0.0)
 ABOUT_RULES = (
-    "All rules look at differences between two series on the same users, with 95 % confidence "
-    "intervals from a bootstrap over users (and over seeds, where there are several).",
+    "Rules look at differences between two series on the same users, with 95 % intervals from a "
+    "bootstrap over users (and seeds, where there are several).",
     f"In all other cases, and with fewer than {FEWEST} users, the verdict is '{CANNOT_TELL}'. A "
     "claim about several metrics or rivals is confirmed only if it holds for all of them, and not "
     "confirmed if it fails for any one; the intervals are not corrected for multiple comparisons.",
@@ -454,6 +454,7 @@ def _activity_balanced(result: Result) -> Finding:
         CONFIRMED if cycles <= BALANCED else NOT_CONFIRMED,
         f"the standard deviation of active users is {cycles:.0%} of their mean over cycles, and "
         f"{days:.0%} over days",
+        decides=f"{cycles:.0%} of the mean over cycles",
     )
 
 
@@ -463,11 +464,12 @@ def _within_budget(name: str, result: Result) -> Finding:
     if privacy["n_rounds"] == 0:
         return Finding(CANNOT_TELL, "too few cycles for a round of training: no phone reported")
     if spent is None:
-        return Finding(NOT_CONFIRMED, f"{name} has no finite ε: {privacy['promise']}")
+        return Finding(NOT_CONFIRMED, f"{name}: {privacy['promise']}", decides="no finite ε")
     return Finding(
         CONFIRMED if spent <= epsilon + 1e-9 else NOT_CONFIRMED,
         f"{name}: ε = {epsilon:g} per report; the phone with the most reports spends "
         f"ε = {spent:g} over the run",
+        decides=f"ε = {spent:g} spent, {epsilon:g} promised",
     )
 
 
@@ -508,7 +510,10 @@ def _enough_phones(names: Sequence[str] | None, result: Result) -> Finding:
             evidence.append(f"{closest}{answer}")
     settings = result["settings"]
     users = settings["sample"] * settings["seeds"]
-    return Finding(_any_of(verdicts), "; ".join(evidence) or "not run", n_users=users)
+    verdict = _any_of(verdicts)
+    decides = next((words for words, each in zip(evidence, verdicts, strict=False)
+                    if each == verdict), "")  # fmt: skip
+    return Finding(verdict, "; ".join(evidence) or "not run", decides=decides, n_users=users)
 
 
 def _any_of(verdicts: Sequence[str]) -> str:
@@ -600,8 +605,10 @@ def _window_helps(result: Result) -> Finding:
         if row["gain"] is not None
     ]
     verdict = _any_of([finding.verdict for finding in findings])
-    users = _most_users(result)
-    return Finding(verdict, "; ".join(finding.evidence for finding in findings), n_users=users)
+    evidence = "; ".join(finding.evidence for finding in findings)
+    gains = {name: row["gain"]["low"] for name, row in result["windows"].items() if row["gain"]}
+    best = [*gains].index(max(gains, key=lambda name: _number(gains[name])))
+    return findings[best]._replace(verdict=verdict, evidence=evidence)
 
 
 # --- the claims -------------------------------------------------------------------------------
@@ -867,7 +874,7 @@ def spent(claim: Claim, result: Result) -> str:
     if not claim.private or "problem" in result:
         return ""
     if "guarantees" in result:
-        return f"{PAPERS_EPSILON:g} × 1 = {PAPERS_EPSILON:g}"
+        return f"{PAPERS_EPSILON:g}×1 = {PAPERS_EPSILON:g}"
     if settings.get("mechanisms") and "series" in result:
         privacy = (result["series"][name]["privacy"] for name in settings["mechanisms"])
         reports = max(reports_of(row) for row in privacy)
@@ -875,7 +882,7 @@ def spent(claim: Claim, result: Result) -> str:
         reports = settings["rounds"]
     else:
         return ""
-    return f"{settings['epsilon']:g} × {reports} = {settings['epsilon'] * reports:g}"
+    return f"{settings['epsilon']:g}×{reports} = {settings['epsilon'] * reports:g}"
 
 
 def reports_of(privacy: Mapping[str, Any]) -> int:

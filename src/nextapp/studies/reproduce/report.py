@@ -28,7 +28,7 @@ from nextapp.studies.reproduce.claims import (
     Claim,
     digits_to_judge,
 )
-from nextapp.studies.reproduce.plan import PARTS
+from nextapp.studies.reproduce.plan import HONEST, PARTS
 from nextapp.studies.reproduce.rows import TITLE, Row, is_long, rows_of
 from nextapp.table import Column, Mark, Measured, Table, as_measured, csv_text, number
 
@@ -51,13 +51,24 @@ _ORDER = ("people with clocks", "twin", "synthetic phones", "people without cloc
 
 def verdicts(records: Records) -> list[dict[str, Any]]:
     """One row for every claim and every part that was run for it; people with clocks first."""
-    logs = sorted(records.values(), key=lambda record: _ORDER.index(_people(record)))
+    logs = sorted(_with_clocks(records), key=lambda record: _ORDER.index(_people(record)))
     return [
         _verdict(claim, record)
         for claim in CLAIMS
         for record in logs
         if record["base"] == claim.part and claim.is_put(record["result"])
     ]
+
+
+def _with_clocks(records: Records) -> list[Record]:
+    """The records; a part that does not look at times has the clock of its log from the others."""
+    sources = [record["result"]["data"] for record in records.values()]
+    clocks = {data["name"]: data["clock"] for data in sources if "clock" in data}
+    return [
+        {**record, "result": {**record["result"], "data": {"clock": clocks.get(data["name"], True),
+                                                           **data}}}
+        for record, data in zip(records.values(), sources, strict=True)
+    ]  # fmt: skip
 
 
 def _verdict(claim: Claim, record: Record) -> dict[str, Any]:
@@ -268,7 +279,7 @@ def page(records: Records, judged: Sequence[Verdict], drawings: Mapping[str, str
 
 def _contents(records: Records) -> str:
     links = (
-        f"<a href='#{name}'>{escape(row['title'])}</a>"
+        f"<a href='#{name}'>{name}</a>"
         for name, row in records.items()
         if row["result"]["data"]["kind"] != "log"
     )
@@ -325,23 +336,27 @@ def _in_short(judged: Sequence[Verdict]) -> str:
         if turned := sum(bool(row["opposed"]) for row in mine):
             cells += f"<span class='badge depends'>± {turned} of them: {DEPENDS}</span>"
         lines.append(f"<p>{len(mine)} verdicts on claims of the paper, {people}: {cells}</p>")
-    return "".join(lines)
+    legend = "; ".join(f"{mark} {verdict}" for verdict, mark in MARK.items())
+    note = f"<p class=note>{legend}; ± {DEPENDS}. ε per report × reports = total of a phone.</p>"
+    return "".join(lines) + note
 
 
 def _verdict_table(judged: Sequence[Verdict]) -> str:
     """A row per claim or question, with its verdict on every data set."""
-    by_claim: dict[str, list[Verdict]] = {}
+    by_words: dict[str, list[Verdict]] = {}
     for row in judged:
-        by_claim.setdefault(row["claim"], []).append(row)
+        by_words.setdefault(row["words"], []).append(row)
     body, heading = "", ""
-    for mine in by_claim.values():
+    for mine in by_words.values():
         first = mine[0]
+        where = "; ".join(dict.fromkeys(row["where"] for row in mine))
+        rules = "; ".join(dict.fromkeys(row["rule"] for row in mine))
         before, heading = heading, "Claims of the paper" if first["of_paper"] else "Our questions"
         if heading != before:
             body += f"<tr class=heading><th colspan=2>{heading}</th></tr>"
         body += (
-            f"<tr id='{first['claim']}'><td>{_question(first)}<small>{escape(first['where'])}"
-            f"</small><details><summary>rule</summary>{escape(first['rule'])}</details></td>"
+            f"<tr id='{first['claim']}'><td title='Rule: {escape(rules)}'>"
+            f"{_question(first)}<small>{escape(where)}</small></td>"
             f"<td>{''.join(map(_evidence, mine))}</td></tr>"
         )
     return (
@@ -356,20 +371,28 @@ def _question(row: Verdict) -> str:
 
 def _evidence(row: Verdict) -> str:
     """One line: the verdict, the data, the number of users, the difference and the ε spent."""
-    users = "" if row["n_users"] is None else f", {row['n_users']:,} users"
-    spent = f"; ε {row['spent']}" if row["spent"] else ""
+    who = _WHO[row["people"]]
+    who = f"{row['n_users']:,} {who}" if row["n_users"] and row["people"] != "twin" else who
     turned = f"; but {row['opposed']}" if row["opposed"] else ""
-    made_up = ", times made up" if row["people"] == "people without clocks" else ""
-    where = f"<a href='#{row['part']}'>{escape(row['data'])}</a> ({row['people']}{users}{made_up})"
+    spent = f"; ε {row['spent']}" if row["spent"] else ""
+    where = f"<a href='#{row['part']}'>{escape(row['data'])}</a> ({who})"
     return f"<p>{_badge(row)} {where}: {escape(row['decides'] + spent + turned)}</p>"
+
+
+_WHO = {
+    "people with clocks": "people",
+    "people without clocks": "people, times made up",
+    "twin": "twin",
+    "synthetic phones": "synthetic",
+}
 
 
 def _badge(row: Verdict) -> str:
     verdict, turned = row["verdict"], " depends" if row["opposed"] else ""
+    mark = f"{MARK[verdict]}±" if turned else MARK[verdict]
     words = escape(claims.verdict_words(row))
-    return (
-        f"<span class='badge {_CLASS.get(verdict, 'open')}{turned}'>{MARK[verdict]} {words}</span>"
-    )
+    style = _CLASS.get(verdict, "open")
+    return f"<span class='badge {style}{turned}' title='{words}'>{mark}</span>"
 
 
 def _rules() -> str:
@@ -397,27 +420,36 @@ def _smaller(record: Record) -> str:
     return "".join(f" with {key} = {value}" for key, value in changed.items())
 
 
+_MAIN_TABLES = {"static": "preset authors", "dynamic": "mean over cycles", "phones": "answers",
+                "readings": "models"}  # fmt: skip
+
+
 def _part(record: Record, drawn: str) -> str:
-    """A section with the part's figure and tables; of another log only the figure."""
+    """A section with the part's figure and main tables; of another log only the figure."""
     name, result = record["part"], record["result"]
-    style = "quick" if record["quick"] else "note"
-    small_print = f"<p class={style}>{escape(_small_print(record))}.</p>"
     figure = f"<figure>{drawn}</figure>" if drawn else ""
+    small_print, is_log = "", result["data"]["kind"] == "log"
+    title = f"<h3>{escape(result['data']['name'])}</h3>" if is_log else ""
+    title = title or f"<h2>{escape(record['title'])}</h2>"
+    if record["quick"] or not is_log:
+        style = "quick" if record["quick"] else "note"
+        small_print = f"<p class={style}>{escape(_small_print(record))}.</p>"
     if "problem" in result:
         why = escape(result["problem"])
         figure = f"<p class=warning>This could not be measured: {why}</p>"
-    elif result["data"]["kind"] != "log":
+    elif not is_log:
         notes = (record["about"], *result.get("notes", ()))
         figure = "".join(f"<p>{escape(words)}</p>" for words in notes if words) + figure
         tables = "".join(
             f"<h3>{escape(table.title)}</h3><div class=wide>{table.html('figures')}</div>"
             for table in tables_of(rows_of(record))
-            if not table.title.startswith("settings")
+            if table.title.startswith(_MAIN_TABLES.get(record["kind"], ""))
+            and not name.endswith(HONEST)
         )
         if tables:
             reading = f"<p class=note>{escape(_reading(record))}</p>"
             figure += f"<details><summary>Tables</summary>{tables}{reading}</details>"
-    return f"<section id='{name}'><h2>{escape(record['title'])}</h2>{small_print}{figure}</section>"
+    return f"<section id='{name}'>{title}{small_print}{figure}</section>"
 
 
 def _reading(record: Record) -> str:

@@ -178,7 +178,6 @@ def _dynamic(base: str, result: Result) -> Iterator[Row]:
         yield Row(table, name, f"cumulative δHR@5 − {reference}", *_interval(last), n_users)
         if row["privacy"]:
             yield from _spent(table, name, row["privacy"])
-            yield Row(table, name, "promise", row["privacy"]["promise"])
         for figure, curve in row.items():
             if figure in METRICS:
                 yield from _at_each("by cycle", name, figure, result["evaluated"], curve)
