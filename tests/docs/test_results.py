@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nextapp.studies.reproduce.claims import CLAIMS
 from nextapp.studies.reproduce.rows import Row
 
 ROOT = Path(__file__).parents[2]
@@ -34,11 +35,65 @@ def test_the_page_is_made_from_the_results_files(make):
 def test_a_figure_stands_with_its_interval_its_users_and_its_budget(make):
     """A few cells by hand, one of every kind of table."""
     page = make.PAGE.read_text(encoding="utf-8")
-    assert "| LSApp twin (31 users) | nextapp | .623 | .896 | .953 |" in page
+    found = json.loads(make.REPRODUCTION.read_text(encoding="utf-8"))
+    table = found["parts"]["table1"]["tables"]["preset authors"]
+    cells = [
+        "{:.3f} ({:.3f}–{:.3f})".format(*table["rows"]["seqmf"][metric]).replace("0.", ".")
+        for metric in ("HR@1", "HR@3", "HR@5")
+    ]
+    assert f"| LSApp twin ({table['n_users']} users) | SeqMF | {' | '.join(cells)} |" in page
+    row = next(row for row in found["verdicts"] if row["part"] == "fig5@ubiqlog-a")
+    assert f"| {row['n_users']} | {row['spent']} |" in page
     assert "| largest total ε of a phone |" in page
     assert "`nextapp reproduce fig5`" in page
     assert "UbiqLog (17 phones) | nextapp, no crowd | .404 (.360–.445) |" in page
     assert "| nextapp serve · fast · reports/s | 1139 |" in page
+
+
+def test_every_claim_has_its_verdict_on_every_data_set_it_was_judged_on(make):
+    page = make.PAGE.read_text(encoding="utf-8")
+    found = json.loads(make.REPRODUCTION.read_text(encoding="utf-8"))
+    overview, by_how_much = page.split("## By how much?")
+    for row in found["verdicts"]:
+        line = next(line for line in overview.splitlines() if f"[{row['claim']}]" in line)
+        turned = "±" if row["opposed"] else ""
+        assert f"{make.MARK[row['verdict']]}{turned} {row['data']}" in line
+        section = by_how_much.split(f"### {row['claim']}\n")[1].split("\n### ")[0]
+        mine = [
+            line for line in section.splitlines() if f"| {row['data']}, {row['people']} |" in line
+        ]
+        assert len(mine) == 1
+        assert row["decides"] in mine[0]
+        assert row["spent"] in mine[0]
+        for setting, (verdict, decides) in row["settings"].items():
+            assert setting in mine[0]
+            assert f"{make.MARK[verdict]} {decides}" in mine[0]
+        base = row["part"].partition("@")[0]
+        assert f"`nextapp reproduce {base}`" in section
+
+
+def test_what_is_published_was_no_quick_run_and_names_the_people(make):
+    found = json.loads(make.REPRODUCTION.read_text(encoding="utf-8"))
+    assert not any(part["quick"] for part in found["parts"].values())
+    people = {row["data"]: row["people"] for row in found["verdicts"]}
+    assert people["ubiqlog-a"] == people["android-a"] == "people with clocks"
+    assert people["reality-a"] == people["schonlau"] == "people without clocks"
+    assert people["App Usage"] == "twin"
+    assert {claim.name for claim in CLAIMS} == {row["claim"] for row in found["verdicts"]}
+
+
+def test_a_tuned_setting_is_not_below_the_default(make):
+    """Figures 3 and 4 on every data set: Full with the chosen settings, less Full by default."""
+    found = json.loads(make.REPRODUCTION.read_text(encoding="utf-8"))
+    n_figures = 0
+    for part in found["parts"].values():
+        rows = part["tables"].get("regimes by settings of SeqMF", {"rows": {}})["rows"]
+        if rows:
+            tuned, default, authors = (row["HR@5 full"][0] for row in rows.values())
+            assert tuned > default - 0.005
+            assert 0 < authors < 1
+            n_figures += 1
+    assert n_figures >= 10
 
 
 def test_a_lead_is_over_the_best_rival_of_its_kind(predictor):

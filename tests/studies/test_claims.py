@@ -225,6 +225,15 @@ def test_a_mechanism_that_does_nothing_and_one_that_destroys_are_noticed(like, t
     assert (judge(BY_NAME["fig5-controls"], result).verdict == CONFIRMED) == works
 
 
+def test_a_gain_that_is_sure_and_worth_nothing_is_none():
+    """Else 'costs nothing' would be confirmed beside 'training gains nothing'."""
+    result = with_mechanism("none", 0.9)
+    small = {"mean": 0.003, "low": 0.002, "high": 0.004}
+    result["differences"]["none"]["frozen"]["HR@5"] = small
+    assert judge(BY_NAME["fig5-level"], result).verdict == NO_GAIN
+    assert judge(BY_NAME["fig5-plain"], result).verdict == NOT_CONFIRMED
+
+
 def test_full_and_rare_are_alike_only_where_updates_change_something():
     alike = stream({"full": 0.9, "rare": 0.9, "global": 0.9, "sr-od": 0.84})
     assert judge(BY_NAME["fig4-alike"], alike).verdict == NO_GAIN
@@ -464,7 +473,7 @@ def test_a_comparison_writes_its_own_rule():
     rules = {name: BY_NAME[name].rule for name in ("table1-comparable", "fig3-sr-od", "fig4-sr-od")}
     assert rules == {
         "table1-comparable": "seqmf is not worse than the best rival in HR@5, preset authors, "
-        "margin 0.03; seqmf must gain over seqmf-frozen",
+        "margin 0.03; seqmf must beat seqmf-frozen",
         "fig3-sr-od": "full, rare, global each beats sr-od in HR@5, mean over cycles",
         "fig4-sr-od": "full, rare each beats sr-od in HR@5, mean over cycles, and it does not hold "
         "that global beats sr-od in HR@5, mean over cycles",

@@ -45,8 +45,6 @@ FLEET_CONTROLS = ("frozen", "zero", "noise")
 RIVALS = "mru mfu sr sr-od mf"
 REPAIRED = "harmony"  # QHarmony with a public clip and nothing in the clear
 ENDS = ("mean", "low", "high")
-BESIDE_SEQMF = ("mf", "mru", "sr", "sr-od", "seqmf-frozen", "seqmf-authors")
-"""What tables compare SeqMF with, in this order."""
 
 
 def digits_to_judge(low: float, high: float) -> int:
@@ -295,10 +293,10 @@ HIT_RATES = ("HR@1", "HR@3", "HR@5")
 class Compare:
     """Judges by a rule on first − second in every metric, for all firsts and all seconds.
 
-    With a ``control``, as "none frozen", there must be something to lose: it and all firsts must
-    gain over the last named. ``firsts`` and ``seconds`` are names, separated by spaces, or one of
-    `BEST_RIVAL` and `EVERY_OTHER`. With a ``preset`` they are models of the static environment;
-    without one series of the dynamic environment, compared by their means over cycles.
+    With a ``control``, as "none frozen", there must be something to lose: none must beat frozen,
+    and all firsts must gain over it. ``firsts`` and ``seconds`` are names, separated by spaces, or
+    one of `BEST_RIVAL` and `EVERY_OTHER`. With a ``preset`` they are models of the static
+    environment; without one series of the dynamic environment, compared by their means over cycles.
     """
 
     rule: Rule
@@ -320,7 +318,7 @@ class Compare:
         gap_of = _static_gap if self.preset else cycle_gap
         table = result["presets"][self.preset] if self.preset else result
         trained, untrained = self.control.split()
-        control = gains_over([gap_of(table, trained, untrained, "HR@5")])
+        control = beats([gap_of(table, trained, untrained, "HR@5")])
         if control.verdict != CONFIRMED:
             evidence = f"{found.evidence}; {control.evidence}"
             tells = control.verdict == NOT_CONFIRMED or found.verdict == CONFIRMED
@@ -343,8 +341,8 @@ class Compare:
             words += f", margin {self.rule.margin}"
         if self.control:
             trained, untrained = self.control.split()
-            gaining = " and ".join(dict.fromkeys((trained, firsts)))
-            words += f"; {gaining} must gain over {untrained}"
+            words += f"; {trained} must beat {untrained}"
+            words += f", and {firsts} gain over it" if trained not in self.firsts.split() else ""
         return words
 
     def _gaps(self, result: Result) -> Iterator[Gap]:

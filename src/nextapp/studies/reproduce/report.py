@@ -46,12 +46,12 @@ _KINDS = {
 }
 
 
-_ORDER = ("people with clocks", "twin", "synthetic phones", "people without clocks")
+KINDS = ("people with clocks", "twin", "synthetic phones", "people without clocks")
 
 
 def verdicts(records: Records) -> list[dict[str, Any]]:
     """One row for every claim and every part that was run for it; people with clocks first."""
-    logs = sorted(_with_clocks(records), key=lambda record: _ORDER.index(_people(record)))
+    logs = sorted(_with_clocks(records), key=lambda record: KINDS.index(_people(record)))
     return [
         _verdict(claim, record)
         for claim in CLAIMS

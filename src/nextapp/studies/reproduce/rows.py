@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nextapp.evaluation import METRICS
-from nextapp.studies.reproduce.claims import BESIDE_SEQMF, reports_of
+from nextapp.studies.reproduce.claims import reports_of
 
 Result = Mapping[str, Any]
 
@@ -110,29 +110,10 @@ def _static(base: str, result: Result) -> Iterator[Row]:
                 ends = gap["difference"], gap["low"], gap["high"]
                 table = f"differences, preset {preset}"
                 yield Row(table, first, f"HR@5 − {second}", *ends, n_users)
-        yield from _by_tuning(preset, found, result["variants"])
         for model, tuning in found["tuning"].items():
             for each in tuning["tunings"]:
                 table = f"settings chosen, preset {preset}"
                 yield from _settings(table, f"{model}, seed {each['seed']}", each["settings"])
-
-
-def _by_tuning(preset: str, found: Result, variants: Mapping[str, Result]) -> Iterator[Row]:
-    """SeqMF with fewer trials, and with each tuning alone."""
-    tuning = found["tuning"]["seqmf"]
-    main = f"{tuning['trials']} trials, {len(tuning['tunings'])} tunings"
-    others = {name: other["presets"].get(preset) for name, other in variants.items()}
-    for name, other in {main: found, **others}.items():
-        if other is None:
-            continue
-        table, seqmf = f"SeqMF by tuning, preset {preset}", other["models"]["seqmf"]
-        low, high = seqmf["ci95"]["HR@5"]
-        yield Row(table, name, "HR@5", seqmf["HR@5"], low, high, found["n_users"])
-        for rival in BESIDE_SEQMF:
-            if rival in other["differences"]["seqmf"]:
-                gap = other["differences"]["seqmf"][rival]["HR@5"]
-                ends = gap["difference"], gap["low"], gap["high"]
-                yield Row(table, name, f"HR@5 − {rival}", *ends, found["n_users"])
 
 
 _FACTS = {
