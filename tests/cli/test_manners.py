@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from nextapp.cli import STOPPED, screen
 from nextapp.cli.commands import Group, app
@@ -184,9 +187,34 @@ def test_the_end_says_what_to_try_next(run):
     assert "Next: nextapp explain log.csv" in text
 
 
+@pytest.mark.parametrize("command", ["evaluate", "reproduce"])
+def test_quiet_shows_the_result_and_errors_only(run, monkeypatch, command):
+    """The same result as without it, and no progress, hint or notice, even on a terminal."""
+    words = {
+        "evaluate": [SMALL, "--models", "mru", "--json", "r.json"],
+        "reproduce": ["fig1", "--quick", "--jobs", 1, "--out", "r"],
+    }[command]
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=100)
+    monkeypatch.setattr(screen, "err", terminal)
+
+    def shown():
+        return re.sub(r"\d+(\.\d+)? s", "", run(command, *words, *quiet)), terminal.file.getvalue()
+
+    quiet = ["--quiet"]
+    result, noise = shown()
+    assert noise == ""
+    quiet = []
+    assert result == shown()[0] != ""
+    assert terminal.file.getvalue() != ""  # the next command is not quiet
+    text = run("evaluate", "no-such.csv", "--quiet", code=1)
+    assert text.startswith("error: ")
+
+
 def test_tables_fit_80_columns(run):
     run("data", "make", SMALL, "--out", "log.csv")
-    text = run("evaluate", "log.csv", "--models", "mru,sr-od-online,nextapp,nextapp-alone")
+    text = run(
+        "evaluate", "log.csv", "--models", "mru,sr-od-online,nextapp,nextapp-alone", "--more"
+    )
     assert max(map(len, text.splitlines())) <= 80
     assert "nextapp minus it" in text
 

@@ -43,7 +43,7 @@ class _Output(click.Path):
         if self._stdout and value == "-":
             from nextapp.cli import screen  # with Rich, which a phone's commands do not need
 
-            ctx.call_on_close(screen.only_json())
+            ctx.call_on_close(screen.silence(screen.out))
             return path
         if self._is_file and path.is_dir():
             raise ValueError(f"cannot write {path}: it is a folder. Give the name of a file.")
@@ -228,7 +228,31 @@ source = click.argument(
     help="A log file or export, - for stdin, or synthetic:phones=50,apps=40.",
 )
 _json = _Output(is_file=True, stdout=True)
-json_file = output("--json", _json, "Also write the result as JSON; - prints nothing else.")
+
+
+def _be_quiet(ctx: click.Context, _: click.Parameter, given: bool) -> None:
+    if given:
+        from nextapp.cli import screen
+
+        ctx.call_on_close(screen.silence(screen.err))
+
+
+quiet = option(
+    "--quiet",
+    is_flag=True,
+    expose_value=False,
+    callback=_be_quiet,
+    help="Show results and errors only.",
+    heading="Output",
+)
+
+
+def json_file(command: F) -> F:
+    """--json and --quiet, of every command that has a result."""
+    text = "Also write the result as JSON; - prints nothing else."
+    return output("--json", _json, text)(quiet(command))
+
+
 seed = option("--seed", type=int, default=0, help="Random seed.")
 device = option("--device", default="cpu", help="cpu, or gpu (needs pip install 'nextapp[gpu]').")
 

@@ -40,6 +40,7 @@ from nextapp.table import Mark, Marked, Table
 )
 @option("--quick", is_flag=True, help="Few trials and seeds: a first look, not figures to quote.")
 @output("--out", OUTPUT_FOLDER, "Folder for the report and all numbers.", default="reproduction")
+@options.quiet
 @options.seed
 @option(
     "--jobs",

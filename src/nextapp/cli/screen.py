@@ -47,7 +47,7 @@ def progress() -> Iterator[Any]:
         TextColumn("{task.fields[left]}"),
         console=err,
         transient=True,
-        disable=not err.is_terminal,
+        disable=err.quiet or not err.is_terminal,
     ) as bar:
         task = bar.add_task("", total=None, left="")
         steps = StepClock(time.monotonic)
@@ -101,12 +101,12 @@ def _say_compiling() -> None:
     err.print(words, style="dim")
 
 
-def only_json() -> Callable[[], None]:
-    """Print nothing on standard output but JSON, until what this returns is called."""
-    out.quiet = True
+def silence(console: Console) -> Callable[[], None]:
+    """Print nothing on it until what this returns is called."""
+    console.quiet = True
 
     def undo() -> None:
-        out.quiet = False
+        console.quiet = False
 
     return undo
 

@@ -93,7 +93,7 @@ class DynamicExperiment:
     )
     q_every: int = setting(
         0,
-        "Cycles between updates. Default: 10; 2 for App Usage and days.",
+        "Cycles between updates. Default: 10; App Usage, days: 2.",
         least=1,
         heading=_UPDATES,
     )

@@ -67,7 +67,7 @@ class Experiment:
     )
     window: float = setting(
         0.0,
-        "mf and seqmf learn from the last DAYS of a phone only. Default: from all.",
+        "mf and seqmf learn from a phone's last DAYS. Default: all.",
         metavar="DAYS",
     )
     seqmf: Training = SEQMF
