@@ -156,7 +156,8 @@ def _verdicts(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "## By how much?\n"
     yield (
         "The difference that decides, with its 95 % interval, at each of the settings. Users: of "
-        "a run in cycles, those in the fullest one. ε per report × reports of a phone = total.\n"
+        "a run in cycles, those in the fullest one. ε per report × reports of a phone = total. "
+        "Rate at the edge: the best learning rate of a series is the smallest or largest tried.\n"
     )
     for name, mine in claims.items():
         yield f"### {name}\n\n{_words(mine[0])}\n"

@@ -207,21 +207,20 @@ ABOUT_RULES = (
     "Rules look at differences between two series on the same users, with 95 % intervals from a "
     "bootstrap over users (and seeds, where there are several).",
     f"In all other cases, and with fewer than {FEWEST} users, the verdict is '{CANNOT_TELL}'. A "
-    "claim about several metrics or rivals is confirmed only if it holds for all of them, and not "
-    "confirmed if it fails for any one; the intervals are not corrected for multiple comparisons.",
-    f"'{DEPENDS}' is added to a verdict where the same rule gives the opposite one with other "
-    "settings; the result column names them. The verdict itself is that of the settings named "
-    "there: in the static environment, all trials and all tunings together; for the regimes, "
-    "settings tuned on the other half of the users in the dynamic environment itself, which "
-    "replace the defaults only where they are better beyond doubt. The other settings are: fewer "
-    "trials and each tuning alone; our default settings and the authors'.",
+    "claim about several metrics or rivals needs all of them; the intervals are not corrected for "
+    "multiple comparisons.",
+    f"'{DEPENDS}' is added where the rule gives the opposite verdict with other settings. The "
+    "verdict is that of all trials and tunings together or, for the regimes, of settings tuned on "
+    "the other half of the users in the dynamic environment itself, which replace the defaults "
+    "only where they are better beyond doubt. The others are fewer trials, each tuning alone, our "
+    "defaults and the authors' settings.",
     "Each privacy mechanism has the learning rate chosen for it on other users, with the same "
     "effort for all; a best rate at the edge of those tried is named.",
     f"'Not worse' and 'equivalent' mean nothing where there is nothing to lose. A mechanism that "
-    f"costs nothing must itself gain over a frozen Q; and where training without privacy does not, "
-    f"the verdict is '{NO_GAIN}', unless the mechanism does harm. So it is with SeqMF's comparable "
-    f"quality, and with regimes that are alike.",
-    f"A quick run has few trials and seeds: it shows figures, and '{QUICK}'.",
+    f"costs nothing must itself gain over a frozen Q; and where training without privacy does not "
+    f"beat it, the verdict is '{NO_GAIN}', unless the mechanism does harm. So it is with SeqMF's "
+    f"comparable quality, and with regimes that are alike.",
+    "A quick run has few trials and seeds: it shows figures and no verdicts.",
 )
 
 
@@ -311,8 +310,9 @@ class Compare:
         if self.control and found.verdict != NOT_CONFIRMED:
             found = self._with_control(found, result)
         edge = [name for name in f"{self.firsts} {self.seconds}".split() if _at_edge(result, name)]
-        note = f"; best at the edge of the rates tried: {', '.join(edge)}" if edge else ""
-        return found._replace(evidence=found.evidence + note)
+        note = f"; rate at the edge: {', '.join(edge)}" if edge else ""
+        decides = found.decides + note
+        return found._replace(evidence=found.evidence + note, decides=decides)
 
     def _with_control(self, found: Finding, result: Result) -> Finding:
         gap_of = _static_gap if self.preset else cycle_gap
@@ -322,7 +322,8 @@ class Compare:
         if control.verdict != CONFIRMED:
             evidence = f"{found.evidence}; {control.evidence}"
             tells = control.verdict == NOT_CONFIRMED or found.verdict == CONFIRMED
-            return found._replace(verdict=NO_GAIN if tells else CANNOT_TELL, evidence=evidence)
+            verdict = NO_GAIN if tells else CANNOT_TELL
+            return found._replace(verdict=verdict, evidence=evidence, decides=control.decides)
         firsts = [gap_of(table, name, untrained, "HR@5") for name in self.firsts.split()]
         return all_of([found, gains_over(firsts)])
 
@@ -533,8 +534,8 @@ def _share_kept(result: Result) -> Finding:
     name = f"ε = {min(epsilons, key=lambda epsilon: abs(epsilon - PAPERS_EPSILON)):g}"
     row = result["priors"][name]
     share = row["kept"]["HR@5"]
-    if share is None:
-        return Finding(CANNOT_TELL, "the non-private prior gives no gain to compare with")
+    if share is None or _crowd_helps(result).verdict != CONFIRMED:
+        return Finding(CANNOT_TELL, "no gain of the non-private prior to keep")
     words = f"share of the gain kept at {name}, minus {KEPT}"
     return lies_above([_gap(words, share, row["headline"]["n_phones"], less=KEPT)])
 

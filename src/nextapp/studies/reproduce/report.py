@@ -316,9 +316,8 @@ def _data(records: Records) -> str:
     is_twin = any(data["kind"] == "twin" for data in sources.values())
     note = (
         "<p class=warning>A synthetic twin was fitted so that the simple rivals score as printed "
-        "in Tables 1 and 2: that they do is no evidence. Verdicts on the dynamic environment and "
-        "on privacy are marked as not fitted. To use the authors' files, give <code>--lsapp</code> "
-        "and <code>--app-usage</code>.</p>"
+        "in Tables 1 and 2: that they do is no evidence. Nothing else was fitted. For the authors' "
+        "files: <code>--lsapp</code>, <code>--app-usage</code>.</p>"
     )
     return f"<ul class=data>{''.join(lines)}</ul>{note if is_twin else ''}"
 
@@ -337,8 +336,8 @@ def _in_short(judged: Sequence[Verdict]) -> str:
             cells += f"<span class='badge depends'>± {turned} of them: {DEPENDS}</span>"
         lines.append(f"<p>{len(mine)} verdicts on claims of the paper, {people}: {cells}</p>")
     legend = "; ".join(f"{mark} {verdict}" for verdict, mark in MARK.items())
-    note = f"<p class=note>{legend}; ± {DEPENDS}. ε per report × reports = total of a phone.</p>"
-    return "".join(lines) + note
+    legend += f"; ± {DEPENDS}. In HR@5 if not said. ε per report × reports = total of a phone."
+    return f"{''.join(lines)}<p class=note>{legend}</p>"
 
 
 def _verdict_table(judged: Sequence[Verdict]) -> str:
@@ -375,8 +374,9 @@ def _evidence(row: Verdict) -> str:
     who = f"{row['n_users']:,} {who}" if row["n_users"] and row["people"] != "twin" else who
     turned = f"; but {row['opposed']}" if row["opposed"] else ""
     spent = f"; ε {row['spent']}" if row["spent"] else ""
+    decides = row["decides"].replace(", HR@5", "")
     where = f"<a href='#{row['part']}'>{escape(row['data'])}</a> ({who})"
-    return f"<p>{_badge(row)} {where}: {escape(row['decides'] + spent + turned)}</p>"
+    return f"<p>{_badge(row)} {where}: {escape(decides + spent + turned)}</p>"
 
 
 _WHO = {
@@ -459,10 +459,9 @@ def _reading(record: Record) -> str:
         intervals = next(iter(result["presets"].values()))["intervals"]
         return (
             "Best in bold, second best underlined; below each value its interval "
-            f"({intervals}; for MF and SeqMF over tunings too), and in italics the value printed "
-            "in the paper. The controls and the ceiling, in italics, are not ranked: 'Q frozen' is "
-            "SeqMF with Q left at its random initial value, and the ceiling is no rival: it knows "
-            "the probabilities from which the synthetic phones draw."
+            f"({intervals}; for MF and SeqMF over tunings too), and in italics the paper's. The "
+            "controls and the ceiling, in italics, are not ranked: 'Q frozen' is SeqMF with Q at "
+            "its random start; the ceiling is no rival: it knows the odds behind synthetic phones."
         )
     mean = "Mean over cycles. " if record["kind"] == "dynamic" else ""
     return f"{mean}Intervals: {result['intervals']}." if "intervals" in result else ""
