@@ -156,7 +156,8 @@ def _verdicts(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "## By how much?\n"
     yield (
         "The difference that decides, with its 95 % interval, at each of the settings. Users: of "
-        "a run in cycles, those in the fullest one. ε per report × reports of a phone = total. "
+        "a run in cycles, those in the fullest one of all. ε per report × reports of a phone = "
+        "total. "
         "Rate at the edge: the best learning rate of a series is the smallest or largest tried.\n"
     )
     for name, mine in claims.items():
@@ -167,6 +168,7 @@ def _verdicts(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         body = []
         for row in mine:
             users = "" if row["n_users"] is None else f"{row['n_users']:,}"
+            users += f" of {row['of_users']:,}" if users and row["of_users"] else ""
             same: dict[tuple[str, str], list[str]] = {}
             for setting, (verdict, decides) in row["settings"].items():
                 same.setdefault((verdict, decides), []).append(setting)

@@ -43,7 +43,7 @@ def test_a_figure_stands_with_its_interval_its_users_and_its_budget(make):
     ]
     assert f"| LSApp twin ({table['n_users']} users) | SeqMF | {' | '.join(cells)} |" in page
     row = next(row for row in found["verdicts"] if row["part"] == "fig5@ubiqlog-a")
-    assert f"| {row['n_users']} | {row['spent']} |" in page
+    assert f"| {row['n_users']} of 17 | {row['spent']} |" in page
     assert "| largest total ε of a phone |" in page
     assert "`nextapp reproduce fig5`" in page
     assert "UbiqLog (17 phones) | nextapp, no crowd | .404 (.360–.445) |" in page

@@ -87,6 +87,7 @@ def _verdict(claim: Claim, record: Record) -> dict[str, Any]:
         "decides": finding.decides or finding.evidence,
         "settings": {name: list(found) for name, found in finding.settings.items()},
         "n_users": finding.n_users,
+        "of_users": data.get("n_users") if record["kind"] in ("dynamic", "windows") else None,
         "spent": claims.spent(claim, record["result"]),
         "evidence": finding.evidence,
         "every": list(finding.every),
@@ -298,8 +299,8 @@ def _quick(records: Records) -> str:
 
 def _data(records: Records) -> str:
     """What every part was measured on; a warning where twins stand in for data."""
-    sources = {record["result"]["data"]["name"]: record["result"]["data"]
-               for record in records.values()}  # fmt: skip
+    found = [record["result"]["data"] for record in _with_clocks(records)]
+    sources = {data["name"]: data for data in sorted(found, key=len)}  # that with most counts
     lines = []
     for name, data in sources.items():
         warning = "" if data["real"] else " class=twin"
@@ -336,7 +337,8 @@ def _in_short(judged: Sequence[Verdict]) -> str:
             cells += f"<span class='badge depends'>± {turned} of them: {DEPENDS}</span>"
         lines.append(f"<p>{len(mine)} verdicts on claims of the paper, {people}: {cells}</p>")
     legend = "; ".join(f"{mark} {verdict}" for verdict, mark in MARK.items())
-    legend += f"; ± {DEPENDS}. In HR@5 if not said. ε per report × reports = total of a phone."
+    legend += f"; ± {DEPENDS}. In HR@5 if not said. 12/17: users in the fullest cycle, of all. "
+    legend += "ε per report × reports = total of a phone."
     return f"{''.join(lines)}<p class=note>{legend}</p>"
 
 
@@ -371,7 +373,9 @@ def _question(row: Verdict) -> str:
 def _evidence(row: Verdict) -> str:
     """One line: the verdict, the data, the number of users, the difference and the ε spent."""
     who = _WHO[row["people"]]
-    who = f"{row['n_users']:,} {who}" if row["n_users"] and row["people"] != "twin" else who
+    if row["n_users"] and row["people"] != "twin":
+        of_all = f"/{row['of_users']:,}" if row["of_users"] else ""
+        who = f"{row['n_users']:,}{of_all} {who}"
     turned = f"; but {row['opposed']}" if row["opposed"] else ""
     spent = f"; ε {row['spent']}" if row["spent"] else ""
     decides = row["decides"].replace(", HR@5", "")
