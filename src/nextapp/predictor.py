@@ -606,7 +606,7 @@ class Reason(NamedTuple):
 
     ``speaks`` has for each statistic its part of the score, above or below that of the average
     candidate; ``evidence`` the counts behind them. ``score`` is that of `Habits.scores`
-    and ``share`` its softmax.
+    and ``share`` that of `Habits.chances`.
     """
 
     app: int
@@ -782,7 +782,7 @@ class Habits:
         if self._crowd is not None:
             total = _log(self._chances(apps, slots, when, crowded=True))
             columns["crowd"] = total - own
-        share = softmax(total)
+        share = self.chances(apps, when)
         return [
             Reason(
                 apps[i],

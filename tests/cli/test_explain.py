@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import time
+from datetime import UTC, datetime
 
 import pytest
 from click.testing import CliRunner
 
+from nextapp import Phone, Store
 from nextapp.cli.commands import app
 
 HISTORY = "timestamp,app_name\n" + "".join(
@@ -25,6 +29,15 @@ def run(tmp_path, monkeypatch):
         return " ".join(result.output.split())
 
     return call
+
+
+@pytest.fixture
+def in_utc(monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
 
 
 def test_a_history_is_explained_in_words_and_numbers(run, tmp_path):
@@ -87,6 +100,38 @@ def test_of_launches_without_times_no_time_is_told(run, tmp_path):
     result = json.loads((tmp_path / "why.json").read_text())
     assert result["when"] is None
     assert not {"seconds", "hour"} & result["apps"][0]["evidence"].keys()
+
+
+@pytest.mark.parametrize("pause", [0, 5000])
+def test_a_phone_and_explain_say_the_same_of_the_same_moment(run, tmp_path, in_utc, pause):
+    """The phone imports what `explain` reads; later launches of the log are those it lacks."""
+    moment = 1_700_000_000 + 30 * 8 + pause
+    said = CliRunner().invoke(app, ["phone", "init"])
+    assert said.exit_code == 0, said.output
+    history = HISTORY.replace("1700000060,maps", "1700000060,chat")
+    (tmp_path / "phone.csv").write_text(history)
+    assert CliRunner().invoke(app, ["phone", "import", "phone.csv"]).exit_code == 0
+    (tmp_path / "later.csv").write_text(f"{history}{moment},chat\n")
+    words = ["--history", "phone.csv"] if pause == 0 else ["--history", "later.csv", "--launch", 10]
+    text = run(*words, "--json", "why.json")
+    explained = json.loads((tmp_path / "why.json").read_text())
+    with Phone(Store(tmp_path / "phone.db")) as phone:
+        reasons = phone.explain(9, float(moment), with_open=True)
+    assert [each["app"] for each in explained["apps"]] == [name for name, _ in reasons]
+    assert len(reasons) == 3
+    for each, (_, reason) in zip(explained["apps"], reasons, strict=True):
+        assert each["share"] == pytest.approx(reason.share, rel=1e-9)
+        assert each["speaks"] == pytest.approx(reason.speaks, rel=1e-9, abs=1e-12)
+    when = datetime.fromtimestamp(moment, UTC)
+    assert f"Predicted for {when.isoformat()}, with the open app" in text
+    shown = (
+        CliRunner()
+        .invoke(app, ["phone", "predict", "--why", "--with-open", "--when", str(moment)])
+        .output
+    )
+    assert f"Predicted for {when:%Y-%m-%d %H:%M}Z." in shown
+    for each in explained["apps"]:
+        assert re.search(rf"\d\. {each['app']} +{each['share']:.0%}", shown), shown
 
 
 @pytest.mark.parametrize(

@@ -198,3 +198,9 @@ def _show(name: str, result: dict[str, Any]) -> None:
         place = result["place"]
         rank = f"suggestion number {place}" if place else "an app new to this phone"
         screen.out.print(f"\nLaunched: {result['launched']}, {rank}.")
+    if result["moment"]:
+        screen.out.print(
+            f"Predicted for {result['moment']}, with the open app, as by nextapp phone predict "
+            f"--with-open; the hour of the day is that of UTC.",
+            soft_wrap=True,
+        )

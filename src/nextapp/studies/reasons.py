@@ -71,10 +71,12 @@ def explain(asked: Asked, launch: int | None, n: int) -> dict[str, Any]:
         reasons = [_without_times(reason) for reason in reasons]
     places = {names[reason.app]: place for place, reason in enumerate(reasons, 1)}
     last, last_time = launches[-1]
+    moment = last_time if target is None else when
     return {
         "n_launches": len(launches),
         "last": last,
         "when": datetime.fromtimestamp(last_time, UTC).isoformat() if asked.timed else None,
+        "moment": datetime.fromtimestamp(moment, UTC).isoformat() if asked.timed else None,
         "apps": [
             {
                 "app": names[reason.app],
