@@ -41,8 +41,8 @@ def folder(tmp_path):
 
 def planned(*words: object) -> list[tuple[str, float]]:
     """The rows of a plan: days, and reports a day."""
-    lines = run("admin", "plan", *words).splitlines()[2:]
-    rows = [re.split(r" {2,}", line.strip()) for line in lines]
+    _, table = re.split(r"^days .*\n", run("admin", "plan", *words), flags=re.MULTILINE)
+    rows = [re.split(r" {2,}", line.strip()) for line in table.splitlines()]
     return [(days, float(number.replace(",", ""))) for days, number, _ in rows]
 
 

@@ -97,7 +97,9 @@ def summary(found: Floats, launches: Floats, seed: int) -> dict[str, Any]:
     calibrated: dict[str, Any] = {}
     for number, name in enumerate(("ece", "ece_first")):
         by_user = found[:, number]
-        low, high = interval((_wrong(np.tensordot(drawn, by_user, axes=1)) / totals)[:, None])
+        with np.errstate(invalid="ignore"):  # days without a launch alone count for nothing
+            rates = _wrong(np.tensordot(drawn, by_user, axes=1)) / totals
+        low, high = interval(rates[:, None])
         mean = float(_wrong(by_user.sum(axis=0)) / total)
         calibrated[name] = {"mean": mean, "low": float(low[0]), "high": float(high[0])}
     there = found[:, 0].sum(axis=0)[:, _N] > 0
