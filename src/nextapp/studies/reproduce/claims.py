@@ -93,7 +93,7 @@ class Gap(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """``evidence`` has the most important figures; ``every`` has all of them if there are more.
+    """``evidence`` has the most important figures.
 
     ``decides`` is the one figure that decides, measured on ``n_users``. ``opposed``: which other
     settings give the opposite verdict; empty if none do. ``settings`` has the verdict and the
@@ -102,7 +102,6 @@ class Finding(NamedTuple):
 
     verdict: str
     evidence: str
-    every: tuple[str, ...] = ()
     opposed: str = ""
     settings: Mapping[str, tuple[str, str]] = {}
     decides: str = ""
@@ -136,14 +135,12 @@ class Rule:
     refuted: Callable[[Gap, float], bool]
 
     def __call__(self, gaps: Sequence[Gap]) -> Finding:
-        strongest = _strongest(gaps)
-        evidence = "; ".join(str(gap) for gap in strongest)
-        every = tuple(map(str, gaps)) if len(strongest) < len(gaps) else ()
+        evidence = "; ".join(map(str, _strongest(gaps)))
         if not gaps:
             return Finding(CANNOT_TELL, "not measured")
         users = min(gap.n_users for gap in gaps)
         closest = str(min(gaps, key=lambda gap: gap.low))
-        found = Finding(CANNOT_TELL, evidence, every, decides=closest, n_users=users)
+        found = Finding(CANNOT_TELL, evidence, decides=closest, n_users=users)
         if not all(gap.tells for gap in gaps):
             return found._replace(evidence=f"{evidence} [{users} users]")
         if all(self.shown(gap, self.margin) for gap in gaps):
@@ -237,11 +234,10 @@ def all_of(findings: Sequence[Finding]) -> Finding:
     verdicts = [finding.verdict for finding in findings]
     order = (NOT_CONFIRMED, NO_GAIN, CANNOT_TELL, CONFIRMED)
     verdict = next(verdict for verdict in order if verdict in verdicts)
-    every = tuple(figure for finding in findings for figure in finding.every)
     decides = next(finding.decides for finding in findings if finding.verdict == verdict)
     users = min((each.n_users for each in findings if each.n_users is not None), default=None)
     evidence = "; ".join(finding.evidence for finding in findings)
-    return Finding(verdict, evidence, every, decides=decides, n_users=users)
+    return Finding(verdict, evidence, decides=decides, n_users=users)
 
 
 def over_tunings(main: Finding, others: Mapping[str, Finding], settings: str = "") -> Finding:
@@ -408,7 +404,7 @@ class Not:
     def __call__(self, result: Result) -> Finding:
         found = self.compare(result)
         opposite = {CONFIRMED: NOT_CONFIRMED, NOT_CONFIRMED: CONFIRMED}
-        return found._replace(verdict=opposite.get(found.verdict, found.verdict), every=())
+        return found._replace(verdict=opposite.get(found.verdict, found.verdict))
 
     @property
     def words(self) -> str:

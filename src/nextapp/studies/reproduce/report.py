@@ -90,7 +90,6 @@ def _verdict(claim: Claim, record: Record) -> dict[str, Any]:
         "of_users": data.get("n_users") if record["kind"] in ("dynamic", "windows") else None,
         "spent": claims.spent(claim, record["result"]),
         "evidence": finding.evidence,
-        "every": list(finding.every),
         "data": data["name"],
         "kind_of_data": data["kind"],
         "people": _people(record),
@@ -134,8 +133,7 @@ def write(folder: Path, records: Records) -> Path:
             plots.footnote(figure, _small_print(record))
             plots.save(figure, folder / "figures" / name)
             drawings[name] = plots.svg(figure)
-    nested = ("every", "settings")
-    columns = [name for name in judged[0] if name not in nested] if judged else ["claim"]
+    columns = [name for name in judged[0] if name != "settings"] if judged else ["claim"]
     table = [columns, *([row[column] for column in columns] for row in judged)]
     write_public(folder / "verdicts.csv", csv_text(table).encode())
     everything = {"nextapp": __version__, "verdicts": judged, "parts": ordered}
