@@ -101,7 +101,7 @@ def api_page() -> str:
     import nextapp
 
     names = sorted(set(nextapp.__all__) - {"__version__"})
-    parts = ["# Python\n", "What can be imported from `nextapp`; the rest is private.\n"]
+    parts = ["# Python\n", "What can be imported from `nextapp`.\n"]
     for name in names:
         home = getattr(nextapp, name)
         module = getattr(home, "__module__", None)

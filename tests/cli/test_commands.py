@@ -216,7 +216,8 @@ def test_train_then_predict(run, tmp_path, name):
     assert result["unknown_apps"] == ["Chess"]
     assert sorted(result["predictions"]) == ["Chess", "app-0001"]
     shares = [reason["share"] for reason in result["reasons"]]
-    assert shares == [None, None] if name == "seqmf" else sum(shares) == pytest.approx(1)
+    # what is left to 1 is an app that was never launched here
+    assert shares == [None, None] if name == "seqmf" else 0.5 < sum(shares) < 1.0
 
 
 def test_a_model_of_nextapp_predicts_as_habits_that_start_from_the_phones_of_the_log(run, tmp_path):

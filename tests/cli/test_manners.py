@@ -124,6 +124,13 @@ def test_logs_are_not_foreign():
         check_not_foreign(head, "f")
 
 
+def test_the_page_takes_a_log_from_standard_input(run):
+    """It would open, if the log had the person who is asked for."""
+    stdin = "user_id,timestamp,app_name\n" + "\n".join(ROWS) + "\n"
+    text = run("open", "--data", "-", "--user", "no-such", "--no-browser", stdin=stdin, code=1)
+    assert "there is no user 'no-such' in this file; there are u." in text
+
+
 def test_predict_says_what_is_no_model(run):
     log("log.csv", ROWS)
     text = " ".join(run("predict", "log.csv", "--history", "log.csv", code=1).split())
@@ -224,11 +231,11 @@ def test_estimates_rest_on_what_was_seen():
     clock = screen.StepClock(lambda: now[0])
     assert clock.left("rounds", 0, 10) == ""  # nothing is known yet
     now[0] = 6.0
-    assert clock.left("rounds", 2, 10) == "about 24 s left"
+    assert clock.left("rounds", 2, 10) == "step: 24 s left"
     now[0] = 100.0
     assert clock.left("other", 3, 6) == ""  # a new step begins at 3
     now[0] = 400.0
-    assert clock.left("other", 4, 6) == "about 10 min left"
+    assert clock.left("other", 4, 6) == "step: 10 min left"
     assert clock.left("other", 6, 6) == ""
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from nextapp.data.times import time_and_offset
 from nextapp.phone import Store, commands
-from nextapp.phone.commands import main, odds
+from nextapp.phone.commands import MARKING, main, odds
 from nextapp.wire import Report
 
 
@@ -125,6 +125,16 @@ def test_what_the_owner_said_is_answered_as_it_is(phone):
         )
     phone("unhide", "mail")
     assert "--with-open names it" in phone("predict")[1]
+
+
+@pytest.mark.parametrize("action", [*MARKING, "log"])
+def test_no_app_is_without_a_name(phone, action):
+    code, _, error = phone(action, "")
+    if action == "unhide":  # there is nothing to take back
+        assert code == 0
+    else:
+        assert code == 1
+        assert "an app's name must have 1 to 255 printable characters, got ''" in error
 
 
 def test_a_new_phone_says_that_nothing_has_left_it(phone):

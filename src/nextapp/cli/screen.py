@@ -75,7 +75,7 @@ class StepClock:
         if not total or done <= before:
             return ""
         each = (self._clock() - began) / (done - before)
-        return f"about {duration(each * (total - done))} left" if done < total else ""
+        return f"step: {duration(each * (total - done))} left" if done < total else ""
 
 
 def duration(seconds: float) -> str:
