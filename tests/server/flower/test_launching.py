@@ -117,6 +117,8 @@ def test_what_a_process_has_started_in_a_session_of_its_own_is_ended_with_it(tmp
         while processes.exit_code("parent") is None and time.monotonic() < give_up:
             time.sleep(0.05)
         assert processes.said("parent") == "started"
+        while not members(tmp_path / "all") and time.monotonic() < give_up + 40:
+            time.sleep(0.05)  # a process shows its environment a moment after it starts
         (orphan,) = members(tmp_path / "all")
         processes.stop(patience=0.3)
     assert members(tmp_path / "all") == []
@@ -131,6 +133,9 @@ def test_processes_of_a_part_belong_to_the_whole_and_not_the_other_way_round(tmp
         of_part.start("one", sleeps, dict(os.environ))
         of_other.start("one", sleeps, dict(os.environ))
         of_whole.start("one", sleeps, dict(os.environ))
+        give_up = time.monotonic() + 60
+        while len(members(tmp_path)) < 3 and time.monotonic() < give_up:
+            time.sleep(0.05)
         assert set(members(whole)) == {of_whole.pid("one"), of_part.pid("one")}
         assert members(part) == [of_part.pid("one")]
         assert end_members(part) == 1
