@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from nextapp.data.importers import import_content, import_file, list_formats, read_any
+from nextapp.data.importers import import_content, import_file, list_formats, read_any, table
 from nextapp.data.importers.content import Content, UnreadableLog
 from nextapp.data.importers.events import not_apps_text, parse_list
 from nextapp.data.loading import load
@@ -766,3 +766,11 @@ def test_a_zipped_file_is_read_as_what_is_in_it_and_a_bomb_is_refused():
         read_any(Content(gzip.compress(plain)[:12] + b"nonsense", "log.csv.gz"))
     with pytest.raises(UnreadableLog, match="may have up to 1 MiB"):
         read_any(Content(gzip.compress(bytes(50 << 20)), "bomb.gz", most_bytes=1 << 20))
+
+
+def test_the_advice_names_the_column_that_has_the_word():
+    """Bug: for the time meta.app was advised, which is likelier spelled than what says time."""
+    with pytest.raises(UnreadableLog) as refused:
+        table.table_of_header(b"who,meta.app,event time", "nested.csv", table.Columns())
+    assert "--time-column 'event time'" in str(refused.value)
+    assert "--app-column meta.app" in str(refused.value)

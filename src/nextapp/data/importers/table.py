@@ -255,7 +255,8 @@ def positions(header: list[str], file: str, columns: Columns) -> dict[str, int]:
 
 
 def _remedy_for_missing(role: str, names: tuple[str, ...], free: list[str]) -> str:
-    close = nearest(names[0], free)
+    words = {name: set(re.split(r"[\W_]+", name.lower())) for name in free}
+    close = next((name for name in free if words[name] & set(names)), nearest(names[0], free))
     name = close or "NAME"
     return (
         f"None is {' or '.join(map(repr, names[:2]))}"
