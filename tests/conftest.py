@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,6 +22,10 @@ else:
         derandomize="NEXTAPP_TEST_SEED" not in os.environ,  # the same examples in every run
     )
     settings.load_profile("nextapp")
+
+# What a shell runs in the background ignores Ctrl-C, and so would what tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HERE = Path(__file__).parent
 # Where only NumPy and pytest are installed, tests whose oracle is another library stay out.
