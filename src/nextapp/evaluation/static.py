@@ -15,7 +15,6 @@ import numpy as np
 from nextapp.data.cutting import Split
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import calibration, metrics, steadiness
-from nextapp.evaluation.lab_seqmf import build_seqmf
 from nextapp.evaluation.metrics import TABLES, find_preset
 from nextapp.evaluation.revealing import (
     Chunk,
@@ -357,7 +356,11 @@ def _predictor(model: str | Predictor, seed: int) -> Predictor:
         if isinstance(model, type) or not hasattr(model, "score"):
             raise TypeError(f"a model is a name or a predictor such as MRU(), got {model!r}.")
         return model
-    return build_seqmf(model, seed) if model in registry.FEDERATED else registry.build(model, seed)
+    if model not in registry.FEDERATED:
+        return registry.build(model, seed)
+    from nextapp.evaluation.lab_seqmf import build_seqmf
+
+    return build_seqmf(model, seed)
 
 
 def mark(exam: Exam, predictor: Predictor) -> dict[str, Floats]:

@@ -11,7 +11,6 @@ from importlib.metadata import version
 from typing import Any, ClassVar, TypeVar
 
 from nextapp.data.cutting import Split
-from nextapp.evaluation.lab_seqmf import build_seqmf
 from nextapp.evaluation.metrics import find_preset
 from nextapp.names import unknown
 from nextapp.predictors import Predictor, registry
@@ -103,6 +102,8 @@ class Experiment:
     def _predictor(self, name: str, progress: Progress) -> Predictor:
         if name not in FEDERATED:
             return registry.build(name, self.seed, self.data)
+        from nextapp.evaluation.lab_seqmf import build_seqmf
+
         return build_seqmf(
             name, self.seed, progress, seqmf=self.seqmf, mf=self.mf, window=self.window
         )
