@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import time
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
@@ -111,10 +111,10 @@ def plan(
     A phone reports until the ε of its life is spent; then it only listens.
     """
     KeyRules(key_days, reports_per_period)
-    reports = math.floor(lifetime / epsilon + 1e-9)
+    reports = replace(Limits(), lifetime=lifetime).reports_for_life(epsilon)
     by_period = administration.reports_by_period(reports, reports_per_period)
     screen.out.print(
-        f"a phone sends {reports:,} report{'s' * (reports != 1)} in its life, at most "
+        f"a phone sends {count(reports, 'report')} in its life, at most "
         f"{reports_per_period:,} in {key_days:g} days; all of it takes "
         f"{len(by_period) * key_days:g} days"
     )

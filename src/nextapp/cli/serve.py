@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import socket
 import tempfile
 import time
@@ -22,6 +21,7 @@ import click
 from nextapp.cli import end_by_itself, options, screen
 from nextapp.cli.commands import F, command, option
 from nextapp.cli.options import FILE, FOLDER, options_of, settings_of
+from nextapp.names import count
 from nextapp.server.settings import FederationSettings
 from nextapp.server.token_keys import KeyRules
 from nextapp.settings import setting
@@ -374,11 +374,10 @@ def what_phones_are_asked(made: FederationSettings, limits: Limits) -> str:
             f"{cost}\nphones as they ship refuse that: their limit is ε = {limits.per_report:g} a "
             f"report. Their owners can raise it."
         )
-    n_for_life = math.floor(limits.lifetime / made.epsilon + 1e-9)
+    n_for_life = limits.reports_for_life(made.epsilon)
     return (
-        f"{cost}\nfor life: a phone as it ships sends at most {n_for_life:,} "
-        f"report{'s' * (n_for_life != 1)}, ε = {n_for_life * made.epsilon:g} in all; then it only "
-        f"listens"
+        f"{cost}\nfor life: a phone as it ships sends at most {count(n_for_life, 'report')}, "
+        f"ε = {n_for_life * made.epsilon:g} in all; then it only listens"
     )
 
 

@@ -138,6 +138,10 @@ class Limits:
             if name not in OPTIONS:
                 raise ValueError(unknown("mechanism for phones", name, OPTIONS))
 
+    def reports_for_life(self, epsilon: float) -> int:
+        """How many reports of this ε fit into a life."""
+        return math.floor(self.lifetime / epsilon + 1e-9)
+
     def looser_than(self, other: Limits) -> list[str]:
         """The names of the limits that allow more than those of `other`."""
         names = [
