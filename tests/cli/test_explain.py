@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from datetime import UTC, datetime
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from click.testing import CliRunner
@@ -32,10 +32,12 @@ def run(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def in_utc(monkeypatch):
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
+def in_zone(monkeypatch):
+    def move(name):
+        monkeypatch.setenv("TZ", name)
+        time.tzset()
+
+    yield move
     monkeypatch.undo()
     time.tzset()
 
@@ -102,19 +104,38 @@ def test_of_launches_without_times_no_time_is_told(run, tmp_path):
     assert not {"seconds", "hour"} & result["apps"][0]["evidence"].keys()
 
 
+def with_zone(history, hours):
+    """The times of a history as ISO in a zone."""
+    zone = timezone(timedelta(hours=hours))
+    return re.sub(
+        "[0-9]{9,}",
+        lambda clock: datetime.fromtimestamp(int(clock.group()), zone).isoformat(),
+        history,
+    )
+
+
 @pytest.mark.parametrize("pause", [0, 5000])
-def test_a_phone_and_explain_say_the_same_of_the_same_moment(run, tmp_path, in_utc, pause):
+@pytest.mark.parametrize(("zone", "hours"), [("UTC", None), ("Asia/Kolkata", 5.5)])
+def test_a_phone_and_explain_say_the_same_of_the_same_moment(
+    run, tmp_path, in_zone, pause, zone, hours
+):
     """The phone imports what `explain` reads; later launches of the log are those it lacks."""
+    in_zone(zone)
     moment = 1_700_000_000 + 30 * 8 + pause
     said = CliRunner().invoke(app, ["phone", "init"])
     assert said.exit_code == 0, said.output
     history = HISTORY.replace("1700000060,maps", "1700000060,chat")
+    later = f"{history}{moment},chat\n"
+    if hours is not None:
+        history, later = with_zone(history, hours), with_zone(later, hours)
     (tmp_path / "phone.csv").write_text(history)
     assert CliRunner().invoke(app, ["phone", "import", "phone.csv"]).exit_code == 0
-    (tmp_path / "later.csv").write_text(f"{history}{moment},chat\n")
+    (tmp_path / "later.csv").write_text(later)
     words = ["--history", "phone.csv"] if pause == 0 else ["--history", "later.csv", "--launch", 10]
     text = run(*words, "--json", "why.json")
     explained = json.loads((tmp_path / "why.json").read_text())
+    run(*words[1:], "--alone", "--json", "log.json")
+    assert json.loads((tmp_path / "log.json").read_text()) == explained
     with Phone(Store(tmp_path / "phone.db")) as phone:
         reasons = phone.explain(9, float(moment), with_open=True)
     assert [each["app"] for each in explained["apps"]] == [name for name, _ in reasons]
@@ -122,14 +143,14 @@ def test_a_phone_and_explain_say_the_same_of_the_same_moment(run, tmp_path, in_u
     for each, (_, reason) in zip(explained["apps"], reasons, strict=True):
         assert each["share"] == pytest.approx(reason.share, rel=1e-9)
         assert each["speaks"] == pytest.approx(reason.speaks, rel=1e-9, abs=1e-12)
-    when = datetime.fromtimestamp(moment, UTC)
+    when = datetime.fromtimestamp(moment, timezone(timedelta(hours=hours or 0)))
     assert f"Predicted for {when.isoformat()}, with the open app" in text
     shown = (
         CliRunner()
         .invoke(app, ["phone", "predict", "--why", "--with-open", "--when", str(moment)])
         .output
     )
-    assert f"Predicted for {when:%Y-%m-%d %H:%M}Z." in shown
+    assert f"Predicted for {when.isoformat(' ', 'minutes')}, local time." in shown
     for each in explained["apps"]:
         assert re.search(rf"\d\. {each['app']} +{each['share']:.0%}", shown), shown
 

@@ -74,7 +74,7 @@ def test_the_open_app_is_not_suggested(phone):
     assert sorted(suggested(phone)) == ["mail", "maps"]
     assert sorted(suggested(phone, "--with-open")) == ["chat", "mail", "maps"]
     *why, moment = phone("predict", "--why", "--when", "2030-01-01T00:00:00Z")[1].splitlines()
-    assert moment == "Predicted for 2030-01-01 00:00Z."
+    assert moment == "Predicted for 2030-01-01 00:00+00:00, local time."
     *why, moment = phone("predict", "--why")[1].splitlines()
     assert [line[3:].split()[0] for line in why] == suggested(phone)
 
@@ -127,14 +127,13 @@ def test_what_the_owner_said_is_answered_as_it_is(phone):
     assert "--with-open names it" in phone("predict")[1]
 
 
+@pytest.mark.parametrize("name", ["", " ", "\u3000", "maps ", "ma\nps", "\u200b", "m" * 256])
 @pytest.mark.parametrize("action", [*MARKING, "log"])
-def test_no_app_is_without_a_name(phone, action):
-    code, _, error = phone(action, "")
-    if action == "unhide":  # there is nothing to take back
-        assert code == 0
-    else:
-        assert code == 1
-        assert "an app's name must have 1 to 255 printable characters, got ''" in error
+def test_no_app_has_a_blank_or_absurd_name(phone, action, name):
+    code, said, error = phone(action, name)
+    assert (code, said) == (1, "")
+    assert "an app's name must have 1 to 255 printable characters, the first and the last" in error
+    assert "0 launches of 0 apps" in phone("status")[1]
 
 
 def test_a_new_phone_says_that_nothing_has_left_it(phone):

@@ -201,6 +201,6 @@ def _show(name: str, result: dict[str, Any]) -> None:
     if result["moment"]:
         screen.out.print(
             f"Predicted for {result['moment']}, with the open app, as by nextapp phone predict "
-            f"--with-open; the hour of the day is that of UTC.",
+            f"--with-open. The hour is the phone's own, or UTC where its launches tell no zone.",
             soft_wrap=True,
         )

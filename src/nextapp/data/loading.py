@@ -61,7 +61,7 @@ NUMBER = rf"^{lines.NUMBER}$"
 DIGITS = rf"^{lines.DIGITS}$"
 UTC_TIME = rf"^{lines.ISO}Z?$"
 ISO_OF_DIGITS = re.sub(r"\\g<(.)>", r"${\1}", lines.ISO_OF_DIGITS)
-LAUNCHES = {"user": pl.String, "app": pl.String, "ms": pl.Int64}
+LAUNCHES = {"user": pl.String, "app": pl.String, "ms": pl.Int64, "zone": pl.Int32}
 
 
 Frame: TypeAlias = "pl.DataFrame | pl.LazyFrame | pd.DataFrame"
@@ -189,7 +189,7 @@ def _log_of_blocks(
             found = lines.launches_of_rows(
                 rows, table, time_unit=time_unit, zone=local, skip=skip, tally=tally
             )
-            part = pl.DataFrame([launch[:3] for launch in found], LAUNCHES, orient="row")
+            part = pl.DataFrame(found, LAUNCHES, orient="row")
         parts.append(part)
     if not sum(len(part) for part in parts):
         raise UnreadableLog(f"{file}: {_why_nothing_is_left(tally)}")
@@ -205,7 +205,10 @@ def _import_log(
     found = import_file(path, zone=zone, not_apps=not_apps, dates=dates)
     if found is None:
         return None
-    rows = [(launch.user, launch.app, int(launch.clock * 1000)) for launch in found.launches]
+    rows = [
+        (launch.user, launch.app, int(launch.clock * 1000), launch.zone)
+        for launch in found.launches
+    ]
     launches = pl.DataFrame(rows, LAUNCHES, orient="row")
     first = f"launches read from {path.name} as {found.format}: {len(found.launches):,}"
     return _encode_names(launches, (first, *found.notes))
@@ -239,7 +242,7 @@ def _launches_at_once(
     if ms.null_count() or not ms.is_between(0, LATEST_MS).all():
         return None
     tally.update({"rows": n_rows, "other events": n_rows - len(frame)})
-    return frame.select("user", "app", ms=ms)
+    return frame.select("user", "app", ms=ms, zone=pl.lit(None, pl.Int32))
 
 
 def _milliseconds(times: pl.Series, time_unit: TimeUnit) -> pl.Series:
@@ -495,7 +498,10 @@ def _encode_names(launches: pl.DataFrame, notes: tuple[str, ...]) -> LaunchLog:
     n_repeated = len(time) - pl.DataFrame({"user": user, "app": app, "time": time}).n_unique()
     if n_repeated:
         notes += (f"exact repeats of an earlier row, kept: {n_repeated:,}",)
-    return LaunchLog.from_columns(user, app, time, users, apps, notes)
+    zone = None
+    if launches["zone"].count():
+        zone = launches["zone"].fill_null(0).to_numpy()
+    return LaunchLog.from_columns(user, app, time, users, apps, notes, zone)
 
 
 def _codes(values: pl.Series) -> tuple[list[str], Codes]:

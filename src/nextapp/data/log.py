@@ -34,7 +34,8 @@ class LaunchLog:
 
     ``user`` and ``app`` are codes into the names ``users`` and ``apps``; ``time`` is in
     milliseconds since 1970-01-01 UTC. Launches of one user at the same millisecond keep their input
-    order. ``notes`` are sentences about what a loader or a filter did.
+    order. ``notes`` are sentences about what a loader or a filter did. ``zone`` says by how many
+    seconds local time was ahead of UTC; None: the log does not tell.
     """
 
     user: Codes
@@ -43,6 +44,7 @@ class LaunchLog:
     users: tuple[str, ...]
     apps: tuple[str, ...]
     notes: tuple[str, ...] = field(default=())
+    zone: Codes | None = None
 
     def __post_init__(self) -> None:
         if not len(self.user) == len(self.app) == len(self.time):
@@ -77,13 +79,17 @@ class LaunchLog:
         users: Sequence[str],
         apps: Sequence[str],
         notes: Sequence[str] = (),
+        zone: Codes | None = None,
     ) -> LaunchLog:
         """A log from unsorted columns of codes; the sort is stable."""
         user = np.asarray(user, np.int32)
         time = np.asarray(time, np.int64)
         order = np.lexsort((time, user))
         app = np.asarray(app, np.int32)
-        return cls(user[order], app[order], time[order], tuple(users), tuple(apps), tuple(notes))
+        names = (tuple(users), tuple(apps), tuple(notes))
+        return cls(
+            user[order], app[order], time[order], *names, None if zone is None else zone[order]
+        )
 
     def __len__(self) -> int:
         return len(self.user)
@@ -134,6 +140,11 @@ class LaunchLog:
         """(n_users + 1,): launches of user u are ``starts[u]:starts[u + 1]``."""
         return np.searchsorted(self.user, np.arange(self.n_users + 1))
 
+    @property
+    def zones(self) -> Codes:
+        """The offsets from UTC, 0 where the log does not tell them."""
+        return np.zeros(len(self), np.int32) if self.zone is None else self.zone
+
     def where(self, keep: npt.NDArray[np.bool_], *notes: str) -> LaunchLog:
         """The launches for which `keep` is True; codes and names do not change."""
         return replace(
@@ -141,6 +152,7 @@ class LaunchLog:
             user=self.user[keep],
             app=self.app[keep],
             time=self.time[keep],
+            zone=None if self.zone is None else self.zone[keep],
             notes=(*self.notes, *notes),
         )
 

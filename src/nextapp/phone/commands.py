@@ -432,13 +432,14 @@ def predict(
     steady: float = STEADY,
 ) -> Lines:
     """Name the apps most likely launched next, and their strongest reasons."""
+    clock, zone = time_and_offset(str(time.time()) if when is None else when)
+    moment = datetime.fromtimestamp(clock, timezone(timedelta(seconds=zone)))
     with open_phone(path) as phone:
-        clock = None if when is None else time_and_offset(when)[0]
         names = phone.predict(
-            n, clock, threshold=threshold, with_open=with_open, shown=shown, steady=steady
+            n, moment, threshold=threshold, with_open=with_open, shown=shown, steady=steady
         )
-        reasons = dict(phone.explain(MOST_APPS, clock, with_open=with_open)) if why else {}
-        open_only = not names and not with_open and bool(phone.predict(1, clock, with_open=True))
+        reasons = dict(phone.explain(MOST_APPS, moment, with_open=with_open)) if why else {}
+        open_only = not names and not with_open and bool(phone.predict(1, moment, with_open=True))
         n_launches = phone.store.n_launches()
         round_ = phone.round
         by_seqmf = phone.store.predictor == "seqmf"
@@ -460,7 +461,7 @@ def predict(
             else f"By SeqMF: the light scores of eq. (8), with the app vectors of round {round_}. "
             f"What stands beside a score is its parts, less those of the average app."
         )
-    lines.append(f"Predicted for {_day_and_time(time.time() if clock is None else clock)}.")
+    lines.append(f"Predicted for {moment.isoformat(' ', 'minutes')}, local time.")
     return lines
 
 

@@ -500,8 +500,9 @@ class Store:
     def mark(self, names: Iterable[str], mark: str, clock: float, off: Iterable[str] = ()) -> None:
         """Give apps a mark, and take others off; on the disk itself when this returns."""
         names = list(names)
+        check_clock(clock)
         for name in names:
-            check_launch(name, clock, 0)
+            check_name(name)
         with self._transaction():
             for name in names:
                 app = self._number_of(name)
@@ -511,6 +512,7 @@ class Store:
 
     def unmark(self, name: str, marks: Iterable[str]) -> None:
         """Take marks off an app."""
+        check_name(name)
         with self._transaction():
             self._unmark(self.names.get(name, 0), marks)
             self._drop_unused_names()
@@ -936,13 +938,24 @@ def _limits_beside_ledger(limits: Limits) -> dict[str, str | float]:
 
 def check_launch(name: str, clock: float, zone: int) -> None:
     """Raise where a launch is not one."""
-    if not (isinstance(name, str) and name.isprintable() and 0 < len(name) <= LONGEST_NAME):
-        raise ValueError(
-            f"an app's name must have 1 to {LONGEST_NAME} printable characters, got {name!r:.80}."
-        )
+    check_name(name)
     check_clock(clock)
     if not abs(zone) <= DAY:
         raise ValueError(f"zone must be within a day of UTC, in seconds, got {zone!r}.")
+
+
+def check_name(name: str) -> None:
+    """A name that says nothing, or that nobody sees the end of, would be one more app."""
+    if not (
+        isinstance(name, str)
+        and name.isprintable()
+        and name == name.strip()
+        and 0 < len(name) <= LONGEST_NAME
+    ):
+        raise ValueError(
+            f"an app's name must have 1 to {LONGEST_NAME} printable characters, the first and the "
+            f"last no blank, got {name!r:.80}."
+        )
 
 
 def check_clock(clock: float) -> None:

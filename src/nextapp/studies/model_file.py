@@ -158,7 +158,9 @@ def predict(model: bytes, history: str, n: int) -> Prediction:
     if not launches:
         raise ValueError("the history has no launch: give at least one app name.")
     numbers = {app: number for number, app in enumerate(apps)}
-    numbered = [(numbers.setdefault(app, len(numbers)), when) for app, when in launches]
+    numbered = [
+        (numbers.setdefault(app, len(numbers)), clock + zone) for app, clock, zone in launches
+    ]
     names = list(numbers)
     strangers = names[len(apps) :]
     if isinstance(known, Broadcast):
@@ -234,11 +236,11 @@ def _crowd_from(tensors: Tensors, n_apps: int) -> OtherPhones:
     return crowd
 
 
-def launches_in(history: str) -> list[tuple[str, float]]:
-    """Names and times of a history, in its order.
+def launches_in(history: str) -> list[tuple[str, float, int]]:
+    """Names, times and UTC offsets of a history, in its order.
 
     It is CSV with the columns timestamp and app_name, or has the name of an app in every line, all
-    in one session. Times without a zone count as UTC: only their hour of the day matters.
+    in one session. Times without a zone count as UTC.
     """
     content = Content(history.encode(), "history")
     if table.looks_like_table(history):
@@ -248,14 +250,14 @@ def launches_in(history: str) -> list[tuple[str, float]]:
             raise ValueError(
                 f"a history must be of one phone, got {len(users)} different user_id: keep one."
             )
-        return [(launch.app, launch.clock) for launch in launches]
+        return [(launch.app, launch.clock, launch.zone) for launch in launches]
     names = [line.strip() for line in history.splitlines() if line.strip()]
     if names and any(f"{column}," in f"{names[0]}," for column in ("app_name", "item_id")):
         raise ValueError(
             "a history with column names needs the columns timestamp and app_name; or give one app "
             "name per line, without column names."
         )
-    return [(name, PAUSE * number) for number, name in enumerate(names)]
+    return [(name, PAUSE * number, 0) for number, name in enumerate(names)]
 
 
 def has_times(history: str) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from datetime import UTC, datetime
+from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
 from nextapp.data.cutting import collapse_repeats
@@ -19,13 +18,14 @@ _OF_TIMES = ("seconds", "hour")  # evidence that rests on when launches were
 
 
 class Asked(NamedTuple):
-    """A phone's launches, oldest first; ``timed`` says whether their times are its own.
+    """A phone's launches, oldest first: app, seconds since 1970, and how far its local time is
+    ahead of UTC; ``timed`` says whether their times are its own.
 
     ``log`` has the launches of all phones, from which the crowd is made; None: without a crowd.
     """
 
     name: str
-    launches: list[tuple[str, float]]
+    launches: list[tuple[str, float, int]]
     timed: bool = True
     log: LaunchLog | None = None
 
@@ -40,43 +40,45 @@ def launches_of_user(log: LaunchLog, user: str | None, *, alone: bool) -> Asked:
     code = log.users.index(user)
     rows = slice(*log.starts[code : code + 2].tolist())
     names = (log.apps[app] for app in log.app[rows].tolist())
-    launches = list(zip(names, (log.time[rows] / 1000).tolist(), strict=True))
+    clocks, zones = (log.time[rows] / 1000).tolist(), log.zones[rows].tolist()
+    launches = list(zip(names, clocks, zones, strict=True))
     return Asked(user, launches, log=None if alone else log)
 
 
 def explain(asked: Asked, launch: int | None, n: int) -> dict[str, Any]:
     """The n likeliest apps after the launches, or before number `launch`, with their reasons."""
-    launches, target, when = asked.launches, None, math.inf
+    launches, before, target = asked.launches, asked.log, None
     if launch is not None:
         if not 2 <= launch <= len(launches):
             raise ValueError(
                 f"launch must be from 2 to {len(launches)}, the launches of this user, "
                 f"got {launch}: before the first nothing is known."
             )
-        target, when = launches[launch - 1]
+        target = launches[launch - 1]
         launches = launches[: launch - 1]
     if not launches:
         raise ValueError("there is no launch to learn from: give at least one.")
+    last, last_clock, last_zone = launches[-1]
+    launched, moment, zone = target or (None, last_clock, last_zone)
     habits, numbers = Habits(), {}
-    if asked.log is not None:  # there from the start: the phone learns what it is worth
-        before = asked.log.where(asked.log.time / 1000 < when)
+    if before is not None:  # there from the start: the phone learns what it is worth
+        if target is not None:
+            before = before.where(before.time / 1000 < target[1])
         habits.crowd = pool_phones(before).others(before.users.index(asked.name))
         numbers = {app: number for number, app in enumerate(before.apps)}
-    for app, time in launches:
-        habits.observe(numbers.setdefault(app, len(numbers)), time)
+    for app, clock, ahead in launches:
+        habits.observe(numbers.setdefault(app, len(numbers)), clock + ahead)
     names = list(numbers)
-    own = list(dict.fromkeys(numbers[app] for app, _ in launches))
-    reasons = habits.explain(own, None if target is None else when)
+    own = list(dict.fromkeys(numbers[app] for app, *_ in launches))
+    reasons = habits.explain(own, moment + zone)
     if not asked.timed:
         reasons = [_without_times(reason) for reason in reasons]
     places = {names[reason.app]: place for place, reason in enumerate(reasons, 1)}
-    last, last_time = launches[-1]
-    moment = last_time if target is None else when
     return {
         "n_launches": len(launches),
         "last": last,
-        "when": datetime.fromtimestamp(last_time, UTC).isoformat() if asked.timed else None,
-        "moment": datetime.fromtimestamp(moment, UTC).isoformat() if asked.timed else None,
+        "when": _local(last_clock, last_zone) if asked.timed else None,
+        "moment": _local(moment, zone) if asked.timed else None,
         "apps": [
             {
                 "app": names[reason.app],
@@ -88,9 +90,13 @@ def explain(asked: Asked, launch: int | None, n: int) -> dict[str, Any]:
             }
             for reason in reasons[:n]
         ],
-        "launched": target,
-        "place": places.get(target) if target is not None else None,
+        "launched": launched,
+        "place": None if launched is None else places.get(launched),
     }
+
+
+def _local(clock: float, zone: int) -> str:
+    return datetime.fromtimestamp(clock, timezone(timedelta(seconds=zone))).isoformat()
 
 
 def _without_times(reason: Reason) -> Reason:

@@ -153,7 +153,7 @@ def read(content: Content, zone: tzinfo | None = None) -> list[ImportedLaunch]:
         if len(found) == MOST_EVENTS:
             raise UnreadableLog(f"{content.name}: more than {MOST_EVENTS:,} launches.")
         clock = launch.ms / 1000
-        offset = offset_at(clock, zone) if launch.offset is None else launch.offset
+        offset = offset_at(clock, None) if launch.offset is None else launch.offset
         user, app = clean_name(launch.user) or ME, clean_name(launch.app)
         if not app:
             raise UnreadableLog(
@@ -393,7 +393,9 @@ def milliseconds(
         ms = round(min(max(number, -1e16), 1e16)) // 1000
     else:
         return NO_TIME, 0, None
-    return (None if 0 <= ms <= LATEST_MS else FAR_TIME), ms, offset
+    if not 0 <= ms <= LATEST_MS:
+        return FAR_TIME, ms, None
+    return None, ms, offset_at(ms / 1000, zone) if offset is None and zone else offset
 
 
 def _complaint(row: Row, table: Table, time_unit: TimeUnit) -> str:
