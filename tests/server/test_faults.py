@@ -191,6 +191,31 @@ def test_while_the_vault_is_locked_reports_are_put_off_and_reads_go_on(tmp_path)
         until(lambda: operator.json("GET", "/ready")[0] == 200)
 
 
+def test_phones_that_come_while_a_round_ends_are_not_all_told_the_same_second(tmp_path):
+    with ServerProcess(tmp_path, goal=1, grace=500.0) as server:
+        (device,) = server.enrolled(1)
+        client = server.client()
+        assert client.report(device, report_of(0, by=device)) == (201, "accepted")
+        until(lambda: client.request("GET", "/v1/digest")[0] == 503)
+        asked = [client.request("GET", "/v1/digest") for _ in range(60)]
+        left = server.round().ends - time.time()
+    waits = [int(headers["retry-after"]) for _, headers, _ in asked]
+    assert left < min(waits) < max(waits) <= 1011
+    assert max(waits) - min(waits) > 250  # of 500: less by chance once in 10**16
+
+
+def test_sigterm_right_after_it_takes_reports_ends_it_in_order(tmp_path):
+    """It was said before signals were waited for, which then ended the process at once."""
+    server = ServerProcess(tmp_path)
+    for _ in range(5):
+        server.start()
+        for line in server.process.stderr:
+            if "taking reports" in line:
+                break
+        assert server.stop() == 0
+    assert server.log.count('"stopped"') == 5
+
+
 def test_while_no_round_is_open_no_phone_is_asked_and_reports_are_to_be_kept(tmp_path):
     """The round has its goal and cannot be closed, since its step cannot be written. Phones went on
     drawing reports for it, were told 410, and had spent their ε; health said ok."""

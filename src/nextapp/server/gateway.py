@@ -14,6 +14,7 @@ import gzip
 import json
 import logging
 import math
+import random
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -159,6 +160,7 @@ class Gateway:
         self._one_of_many = one_of_many
         self._published: PublishedRound | None = None
         self._round: Round | None = None  # the published one, as it was a moment ago
+        self._grace = 0.0
         self._commits: GroupCommit | None = None
         self._asking = Allowance(self.limits.device_burst, self.limits.device_seconds)
         self._downloads = Allowance(self.limits.download_bytes, 1.0 / self.limits.download_rate)
@@ -194,15 +196,15 @@ class Gateway:
 
     def refresh(self) -> None:
         """Hand out the vault's current broadcast from now on."""
-        round = self.vault.round()
-        if round is None:
+        round, rules = self.vault.round(), self.vault.rules()
+        if round is None or rules is None:
             return
         if self._published is None or self._published.round != round.number:
             body = self.vault.broadcast()
             if body is None:
                 return
             self._published = PublishedRound.of(body, self.vault.keys.region)
-        self._round = round
+        self._round, self._grace = round, rules.grace
 
     @property
     def is_open(self) -> bool:
@@ -220,9 +222,16 @@ class Gateway:
         if self._draining:
             raise _draining()
         if self._published is None or self._round is None or not self.is_open:
-            ends = math.inf if self._round is None else self._round.ends
-            raise _no_round(ends - self._clock() if math.isfinite(ends) else 0.0)
+            raise _no_round(self._seconds_to_wait())
         return self._published
+
+    def _seconds_to_wait(self) -> float:
+        """Until the round has closed, if that is known, and some time at random.
+
+        Else all who come in its grace would come back in the same second.
+        """
+        left = -math.inf if self._round is None else self._round.ends - self._clock()
+        return left + random.uniform(0.0, self._grace) if 0 < left < math.inf else 0.0
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -558,9 +567,9 @@ def _accepts_gzip(request: Request) -> bool:
 
 
 def _no_round(seconds: float = 0.0) -> Refusal:
-    """``seconds`` until the round closes, if that is known."""
+    """``seconds`` that a phone shall wait, and a few for the next round to open."""
     words = "no round is open here now: keep your report and come back later."
-    return Refusal(503, "no_round", words, 10 + max(0.0, seconds))
+    return Refusal(503, "no_round", words, 10 + seconds)
 
 
 def _no_storage() -> Refusal:

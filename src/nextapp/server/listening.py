@@ -468,6 +468,7 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self.acceptor.start()
+            LOG.info("taking reports")  # from here on a signal ends it in order
             tell_systemd("READY=1")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -553,7 +554,6 @@ def serve(
         if operator is not None:
             beside = _Beside(_operator_config(operator[0]))
             tasks.append(asyncio.create_task(beside.serve([operator[1]])))
-        LOG.info("taking reports")
         try:
             await server.serve([])
         finally:
