@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,11 @@ import pytest
 from test_federation import opened, played, vectors
 from test_flipped_bits import content
 
+from nextapp.server.coordinator import copy_checkpoints
+from nextapp.server.federation import create_or_resume, open_gateway_vault
+
 LATER = "99.0"
-FILES = ("vault.sqlite", "vault.count", "settings.json", "checkpoints")
+FILES = ("vault.sqlite", "vault.count", "settings.json", "version", "checkpoints")
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -63,8 +67,7 @@ def test_what_the_version_before_has_left_is_kept_and_is_the_way_back(folder, mo
     federation.vault.close()
     assert not list(folder.glob("before-*"))
     before, tables = vectors(federation), content(folder / "vault.sqlite")
-    for module in ("federation", "settings"):
-        monkeypatch.setattr(f"nextapp.server.{module}.__version__", LATER)
+    monkeypatch.setattr("nextapp.server.federation.__version__", LATER)
     for _ in range(2):  # once, at the first start
         federation = opened(folder)
         played(federation, 1, first=federation.coordinator.round)
@@ -82,3 +85,25 @@ def test_what_the_version_before_has_left_is_kept_and_is_the_way_back(folder, mo
     assert np.array_equal(vectors(federation), before)
     played(federation, 1, first=2)
     federation.vault.close()
+
+
+def test_the_folders_of_flower_and_the_copies_of_checkpoints_keep_theirs(tmp_path, monkeypatch):
+    coordinator, gateway, copies = (tmp_path / name for name in ("run", "gateway", "copies"))
+    opened(tmp_path / "whole").vault.close()
+    coordinator.mkdir()
+    gateway.mkdir()
+    for name in ("settings.json", "version", "checkpoints"):
+        (tmp_path / "whole" / name).rename(coordinator / name)
+    open_gateway_vault(gateway).close()
+    there = files(coordinator), content(gateway / "vault.sqlite")
+    monkeypatch.setattr("nextapp.server.federation.__version__", LATER)
+    for _ in range(2):
+        create_or_resume(coordinator, {}, None)
+        with closing(open_gateway_vault(gateway)) as vault:
+            vault.devices.issue_code(expires=1e12)
+        copy_checkpoints(coordinator / "checkpoints", copies)
+    kept = [folder / f"before-{LATER}" for folder in (coordinator, gateway, copies)]
+    assert files(kept[0]) == there[0]
+    assert content(kept[1] / "vault.sqlite") == there[1]
+    names = [path.name for path in kept[2].iterdir()]
+    assert names == [path.name for path in (coordinator / "checkpoints").iterdir()]

@@ -21,14 +21,14 @@ from typing import Any
 
 from nextapp.privacy import Mechanism
 from nextapp.server.coordinator import Accounting, Coordinator
-from nextapp.server.federation import check_vault, copy_federation, lock_folder
+from nextapp.server.federation import VAULT, check_vault, copy_federation, lock_folder
 from nextapp.server.settings import CHANGEABLE, FederationSettings, change_settings
 from nextapp.server.vault import DRAINING, GATEWAY_ID, Round, RoundRules, Vault
 from nextapp.storage import write_atomically
 
 MANIFEST = "manifest.json"
 ACTIONS = "admin.log"
-_VAULT, _SETTINGS, _CHECKPOINTS = "vault.sqlite", "settings.json", "checkpoints"
+_SETTINGS, _CHECKPOINTS = "settings.json", "checkpoints"
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def is_gateway(folder: Path) -> bool:
 
 def open_vault(folder: Path, *, of_gateway: bool = True) -> Vault:
     """The vault of a federation that is there, or that of one of its gateways, if that will do."""
-    path = folder / _VAULT
+    path = folder / VAULT
     if path.exists() and is_gateway(folder):
         if of_gateway:
             return Vault(path, busy_seconds=10.0)
@@ -179,10 +179,10 @@ def back_up(folder: Path, out: Path) -> None:
     """
     if out.exists() and any(out.iterdir()):
         raise ValueError(f"{out} is not empty: give another folder for the backup.")
-    with closing(open_vault(folder)) as vault:
-        copy_federation(folder, out, vault)
-    check_vault(out / _VAULT)
-    for log in out.glob(f"{_VAULT}-*"):
+    open_vault(folder).close()
+    copy_federation(folder, out)
+    check_vault(out / VAULT)
+    for log in out.glob(f"{VAULT}-*"):
         log.unlink()
     written = {"made": time.time(), "files": _digests(out)}
     write_atomically(out / MANIFEST, (json.dumps(written, indent=2) + "\n").encode())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -280,8 +281,16 @@ def _number(path: Path) -> int:
 
 
 def copy_checkpoints(folder: Path, copies: Path) -> None:
-    """Bring another folder up to the checkpoints of this one; from there they can be restored."""
+    """Bring another folder up to the checkpoints of this one; from there they can be restored.
+
+    Those that an upgrade has kept (``before-VERSION``) are kept there, too.
+    """
     copies.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for kept in folder.parent.glob("before-*"):
+        if not (copies / kept.name).exists():
+            draft = copies / f".{kept.name}"
+            shutil.copytree(kept / "checkpoints", draft, dirs_exist_ok=True)
+            draft.rename(copies / kept.name)
     here = {path.name: path for path in checkpoints(folder)}
     for name, path in here.items():
         if name == max(here) or not (copies / name).exists():

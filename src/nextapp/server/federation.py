@@ -18,11 +18,15 @@ from nextapp.learners import Learner
 from nextapp.learners.crowd import SLOTS_BY_BUCKET, CrowdLearner
 from nextapp.privacy import requested_mechanism
 from nextapp.server.coordinator import Closed, Coordinator, checkpoints
-from nextapp.server.settings import FederationSettings, change_settings, settings_of, written_by
+from nextapp.server.settings import FederationSettings, change_settings, settings_of
 from nextapp.server.token_keys import DEFAULT_RULES, KeyRules
 from nextapp.server.vault import GATEWAY_ID, RoundRules, Vault, Verdict
-from nextapp.storage import sync_folder
+from nextapp.storage import sync_folder, write_atomically
 from nextapp.wire import Broadcast
+
+VAULT = "vault.sqlite"
+WRITTEN_BY = "version"
+"""A file of a folder: the version of this program that was started there last."""
 
 
 class Federation:
@@ -182,10 +186,13 @@ def create_or_resume(
             _check_request(coordinator, settings)
         has_grown = _takes_list(coordinator.learner, apps, folder)
         before_writing()
+        keep_copy(folder)
         if has_grown:
             coordinator.save()
     else:
         before_writing()
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        keep_copy(folder)
         coordinator = Coordinator.start(
             settings.new_learner(apps), folder / "checkpoints", minimum=settings.minimum
         )
@@ -257,15 +264,14 @@ def open_federation(
     ``new_vault`` begins one without devices, ``leave_damaged`` continues without the reports that
     were damaged.
     """
-    path = folder / "vault.sqlite"
+    path = folder / VAULT
 
     def open_vault() -> None:
         """Before the first checkpoint: from then on one without the other is a loss."""
         if has_federation(folder):
             check_vault(path, leave_damaged=leave_damaged, new=new_vault)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with closing(Vault(path)) as vault:
-            _keep_copy(folder, vault)
+        Vault(path).close()
 
     coordinator, settings = create_or_resume(
         folder, given, apps, skip_to=skip_to, before_writing=open_vault
@@ -277,27 +283,31 @@ def open_federation(
     return federation, settings
 
 
-def _keep_copy(folder: Path, vault: Vault) -> None:
+def keep_copy(folder: Path) -> None:
     """Keep what another version has left, as it was, before this one writes there."""
-    settings, copy = folder / "settings.json", folder / f"before-{__version__}"
-    if copy.exists() or not settings.exists() or written_by(settings) == __version__:
+    written_by, copy = folder / WRITTEN_BY, folder / f"before-{__version__}"
+    if written_by.exists() and written_by.read_text(encoding="utf-8").strip() == __version__:
         return
-    draft = folder / f".{copy.name}"
-    shutil.rmtree(draft, ignore_errors=True)
-    copy_federation(folder, draft, vault)
-    draft.rename(copy)
-    sync_folder(folder)
+    if not copy.exists() and (has_federation(folder) or (folder / GATEWAY_ID).exists()):
+        draft = folder / f".{copy.name}"
+        shutil.rmtree(draft, ignore_errors=True)
+        copy_federation(folder, draft)
+        draft.rename(copy)
+        sync_folder(folder)
+    write_atomically(written_by, f"{__version__}\n".encode())
 
 
-def copy_federation(folder: Path, out: Path, vault: Vault) -> None:
+def copy_federation(folder: Path, out: Path) -> None:
     """Vault, identity, settings and checkpoints, as far as they are there, to another folder.
 
     The vault is copied before the checkpoints, so these are as new or newer: the server then knows
     which steps were taken.
     """
     (out / "checkpoints").mkdir(parents=True, exist_ok=True, mode=0o700)
-    vault.database.copy_to(out / vault.path.name)
-    for name in (GATEWAY_ID, "settings.json"):
+    if (folder / VAULT).exists():
+        with closing(Vault(folder / VAULT, busy_seconds=10.0)) as vault:
+            vault.database.copy_to(out / VAULT)
+    for name in (GATEWAY_ID, "settings.json", WRITTEN_BY):
         if (folder / name).exists():
             shutil.copy2(folder / name, out / name)
     for path in checkpoints(folder / "checkpoints"):
@@ -351,9 +361,10 @@ def open_gateway_vault(
     key_rules: KeyRules = DEFAULT_RULES,
 ) -> Vault:
     """The vault of a gateway, checked; options as in `open_federation`."""
-    path = data / "vault.sqlite"
+    path = data / VAULT
     if (data / GATEWAY_ID).exists():
         check_vault(path, leave_damaged=leave_damaged, new=new_vault)
+    keep_copy(data)
     Vault(path).close()
     gateway_identity(data)  # from now on one without the other is a loss
     vault = Vault(path)

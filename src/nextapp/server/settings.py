@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from nextapp import __version__
 from nextapp.learners import Learner, State
 from nextapp.learners.crowd import CrowdLearner, CrowdRequests
 from nextapp.learners.seqmf import OPTIMISERS, Optimiser, SeqMFLearner, starting_vectors
@@ -183,8 +182,8 @@ class FederationSettings:
         return made
 
     def write(self, path: Path) -> None:
-        """With the version that writes, and a checksum."""
-        values = asdict(self) | {"written_by": __version__}
+        """With a checksum."""
+        values = asdict(self)
         values["sha256"] = _checksum(values)
         write_atomically(path, (json.dumps(values, indent=2) + "\n").encode())
 
@@ -195,7 +194,6 @@ class FederationSettings:
             values = json.loads(path.read_text(encoding="utf-8"))
             written = values.pop("sha256", None)
             intact = written in (None, _checksum(values))
-            values.pop("written_by", None)
             found = settings_of(values)
         except (AttributeError, ValueError) as error:
             raise ValueError(f"{path}: {error}") from error
@@ -205,12 +203,6 @@ class FederationSettings:
                 f"changed it, take its line sha256 out."
             )
         return found
-
-
-def written_by(path: Path) -> str | None:
-    """The version that has written a file of settings."""
-    found = json.loads(path.read_text(encoding="utf-8")).get("written_by")
-    return None if found is None else str(found)
 
 
 def _checksum(values: Mapping[str, Any]) -> str:
