@@ -184,17 +184,17 @@ def step(placed: ResidentFleet) -> dict[str, Any]:
     scale = 1e6 / len(placed)
     for d, wanted in DIMS.items():
         cases = {
-            "h p F": ("identity", 0.0, "exact"),
-            "h p F, alpha = .001": ("identity", 0.001, "exact"),
-            "harmony": ("harmony", 0.0, "exact"),
-            "walsh by its law": ("walsh", 0.0, "law"),
+            "h p F": ("identity", 0.0),
+            "h p F, alpha = .001": ("identity", 0.001),
+            "harmony": ("harmony", 0.0),
+            "walsh by its law": ("walsh", 0.0),
         }
         rows: dict[str, Any] = {"wanted": wanted}
-        for label, (name, alpha, mode) in cases.items():
+        for label, (name, alpha) in cases.items():
             broadcast, kind = broadcast_of(d, alpha), made(name, d)
 
-            def work(broadcast=broadcast, kind=kind, mode=mode) -> object:
-                return on_card.sum_reports(placed, broadcast, kind, 0, mode=mode)
+            def work(broadcast=broadcast, kind=kind) -> object:
+                return on_card.sum_reports(placed, broadcast, kind, 0, law=True)
 
             rows[label] = {
                 "kernels_ms": scale * sum(kernels_ms(placed, work).values()),

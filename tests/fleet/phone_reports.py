@@ -21,7 +21,7 @@ class Reports(NamedTuple):
 
 def encode_reports(fleet, broadcast, mechanism, seed, user_vectors, reporting, *, solving=True):
     """A report of each phone in `reporting`, by the phone's own bits."""
-    encoder = encoders.exact_encoder(mechanism)
+    encoder = encoders.ENCODERS[mechanism.name](mechanism)
     r = round_of(seed, fleet.first_phone, broadcast)
     block_gradients = gradients_of_blocks(
         fleet, broadcast, mechanism, user_vectors, reporting, solving=solving

@@ -16,7 +16,7 @@ from nextapp.compiled import compiled
 from nextapp.compiled_bits import stream
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.reporting import sum_reports
-from nextapp.fleet.sum_law import UNIT, SumOfWalsh, _draw_lean, cheapest_mode, normal_table
+from nextapp.fleet.sum_law import UNIT, SumOfWalsh, _draw_lean, has_law, normal_table
 from nextapp.privacy import mechanism
 from nextapp.privacy.walsh import order_statistics
 from nextapp.wire import Broadcast, ModelSettings
@@ -56,19 +56,19 @@ class Rounds:
         self.broadcast = Broadcast(0, vectors, self.settings)
         self.user_vectors = np.zeros((n_phones, DIM))
         self.everyone = np.ones(n_phones, bool)
-        self.sums(mechanism("identity", n_apps=N_APPS, d=DIM), 0, "exact", solving=True)
+        self.sums(mechanism("identity", n_apps=N_APPS, d=DIM), 0, solving=True)
 
-    def sums(self, kind, number: int, mode: str, *, solving: bool = False):
+    def sums(self, kind, number: int, *, law: bool = False, solving: bool = False):
         broadcast = Broadcast(number, self.broadcast.app_vectors, self.settings)
         return sum_reports(
             self.fleet, broadcast, kind, 0, self.user_vectors, self.everyone,
-            mode=mode, solving=solving, threads=1,
+            law=law, solving=solving, threads=1,
         )  # fmt: skip
 
-    def means(self, kind, mode: str, seed: int) -> np.ndarray:
-        first = 1_000_000 * seed + (500_000 if mode == "law" else 0)
+    def means(self, kind, seed: int, *, law: bool = False) -> np.ndarray:
+        first = 1_000_000 * seed + (500_000 if law else 0)
         rounds = range(first, first + ROUNDS)
-        return np.array([self.sums(kind, r, mode).mean(kind).ravel() for r in rounds])
+        return np.array([self.sums(kind, r, law=law).mean(kind).ravel() for r in rounds])
 
 
 def sigmas(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -84,8 +84,8 @@ def test_law_and_bits_give_the_same_distribution(rng, seed, name, alpha):
     All tests of one case together fail once in 15,000 seeds for a correct law.
     """
     rounds, kind = Rounds(rng, 5, alpha), made(name)
-    exact, law = rounds.means(kind, "exact", seed), rounds.means(kind, "law", seed)
-    truth = rounds.sums(kind, 0, "exact").true_sum.ravel()
+    exact, law = rounds.means(kind, seed), rounds.means(kind, seed, law=True)
+    truth = rounds.sums(kind, 0).true_sum.ravel()
     directions = rng.normal(size=(N_APPS * DIM, 24))
     directions[:, 0] = truth / np.linalg.norm(truth)
     directions[:, 1] = np.repeat(rounds.broadcast.app_vectors[:, 0], DIM)
@@ -103,9 +103,9 @@ def test_law_and_bits_give_the_same_distribution(rng, seed, name, alpha):
 def test_the_noise_of_one_phone_is_orthogonal_to_its_gradient(rng, seed, name):
     """Cov = factor² (I − x xᵀ + Var[t] x xᵀ), every entry of it, at 6 sigma: once in 10^6 seeds."""
     rounds, kind = Rounds(rng, 1, 0.0), made(name)
-    x = rounds.sums(kind, 0, "exact").true_sum.ravel() / kind.clip
+    x = rounds.sums(kind, 0).true_sum.ravel() / kind.clip
     factor = kind.clip / kind.mu
-    y = rounds.means(kind, "law", seed) / factor
+    y = rounds.means(kind, seed, law=True) / factor
     square = _mean_square_of_lean(kind, seed)
     mean = x / (factor / kind.clip)  # E[t] x
     second = np.eye(len(x)) - np.outer(x, x) + square * np.outer(x, x)
@@ -154,7 +154,7 @@ def test_the_law_does_not_depend_on_threads_or_shards(rng, name, alpha):
     def sums(first: int, last: int, threads: int):
         return sum_reports(
             rounds.fleet.shard(first, last), rounds.broadcast, kind, 7, vectors[first:last],
-            np.ones(last - first, bool), mode="law", threads=threads,
+            np.ones(last - first, bool), law=True, threads=threads,
         )  # fmt: skip
 
     whole = sums(0, n, 1).mean(kind)
@@ -168,30 +168,25 @@ def test_phones_that_have_every_app_leave_nothing_to_draw_together(rng):
     rounds, kind = Rounds(rng, 3, 0.0), made("walsh")
     apps = np.tile(np.arange(N_APPS, dtype=np.int32), 3)
     rounds.fleet = Fleet.of_histories(np.arange(4, dtype=np.int64) * N_APPS, apps, N_APPS)
-    sums = rounds.sums(kind, 0, "law")
+    sums = rounds.sums(kind, 0, law=True)
     factor = kind.clip / kind.mu / 3
     np.testing.assert_allclose(sums.mean(kind), factor * sums.state["sum"], rtol=1e-12, atol=1e-14)
 
 
-def test_where_a_report_is_a_few_entries_law_is_exact(rng):
+def test_where_the_sum_has_no_law_every_report_is_simulated(rng):
     rounds = Rounds(rng, 20, 0.1)
-    for name, more in (("harmony", {}), ("qharmony", {"allow_unsafe": True})):
+    unsafe = {"allow_unsafe": True}
+    for name, more in (("harmony", {}), ("kashin", {}), ("qharmony", unsafe)):
         kind = mechanism(name, epsilon=1.0, clip=0.1, n_apps=N_APPS, d=DIM, **more)
-        exact, law = rounds.sums(kind, 3, "exact"), rounds.sums(kind, 3, "law")
+        exact, law = rounds.sums(kind, 3), rounds.sums(kind, 3, law=True)
         assert np.array_equal(exact.mean(kind), law.mean(kind))
 
 
-def test_mechanisms_without_a_cheap_law_say_so(rng):
-    rounds = Rounds(rng, 3, 0.0)
-    kind = mechanism("kashin", epsilon=1.0, clip=0.1, n_apps=N_APPS, d=DIM)
-    with pytest.raises(ValueError, match="laplace, walsh have one"):
-        rounds.sums(kind, 0, "law")
-
-
 def test_where_gradients_are_dense_walsh_has_no_cheap_law(rng):
-    assert [cheapest_mode("walsh", alpha) for alpha in (0.0, 0.3)] == ["law", "exact"]
-    with pytest.raises(ValueError, match=r"only with alpha = 0, .* got alpha = 0\.3: say mode"):
-        Rounds(rng, 3, 0.3).sums(made("walsh"), 0, "law")
+    assert [has_law("walsh", alpha) for alpha in (0.0, 0.3)] == [True, False]
+    rounds, kind = Rounds(rng, 3, 0.3), made("walsh")
+    exact, law = rounds.sums(kind, 0), rounds.sums(kind, 0, law=True)
+    assert np.array_equal(exact.mean(kind), law.mean(kind))
 
 
 def test_the_table_of_normal_numbers_is_what_it_was():

@@ -123,7 +123,6 @@ def test_a_killed_command_is_resumed_with_the_same_final_q(tmp_path):
         ({"epsilon": -1.0}, "epsilon must be"),
         ({"mechanism": "identity"}, "has no epsilon"),
         ({"mechanism": "harmoni"}, "harmony"),
-        ({"mode": "fast"}, "mode must be"),
         ({"shards": 301}, "1 to 300 shards"),
         ({"rounds": -1}, "rounds must be"),
     ],

@@ -33,7 +33,7 @@ REAL_WORLD = Participation(
     simulation.Settings,
     "given",
     *("phones", "mechanism", "epsilon", "apps", "days", "sample", "dim", "rounds", "clip"),
-    *("mode", "shards", "seed"),
+    *("exact", "shards", "seed"),
 )
 @option("--rate", type=float, default=0.01, help="Learning rate of Adam.")
 @option("--real-world", is_flag=True, help="Phones sleep, drop out, come late and rest a day.")

@@ -22,7 +22,6 @@ from nextapp.fleet.columns import Fleet, Mask
 from nextapp.fleet.reporting import sum_reports
 from nextapp.fleet.rounds import ReportSum, estimate_sum, zero_phones
 from nextapp.fleet.stepping import solve_user_vectors
-from nextapp.fleet.sum_law import cheapest_mode
 from nextapp.intervals import DRAWS, FEWEST, interval, resample
 from nextapp.learners import run_round
 from nextapp.learners.seqmf import Optimiser, SeqMFLearner
@@ -255,7 +254,6 @@ class FederatedSeqMF:
 
     def _sum(self, end: CycleEnd, source: Mechanism, broadcast: Broadcast) -> ReportSum:
         """The sum of the reports of all phones with launches since the last training."""
-        quick = self._waiting.sum() * source.D <= _MOST_ENTRIES
         sums = sum_reports(
             end.fleet,
             broadcast,
@@ -263,7 +261,7 @@ class FederatedSeqMF:
             self.seed,
             self.user_vectors.copy(),
             self._waiting,
-            mode="exact" if quick else cheapest_mode(source.name, broadcast.settings.alpha),
+            law=self._waiting.sum() * source.D > _MOST_ENTRIES,
             solving=self.regime != "global",
         )
         return ReportSum(estimate_sum(sums, source), sums)

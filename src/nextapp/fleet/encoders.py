@@ -29,7 +29,6 @@ from nextapp.fleet.gradients import (
     taste,
 )
 from nextapp.fleet.walsh import count_rows, gradient_reports, scatter_table
-from nextapp.privacy import Mechanism
 from nextapp.privacy.harmony import Harmony
 from nextapp.privacy.kashin import _MARGIN, _ROUNDS, Kashin
 from nextapp.privacy.laplace import Laplace
@@ -221,13 +220,9 @@ ENCODERS: Mapping[str, Callable[[Any], Encoder]] = {
     "kashin": KashinEncoder,
     "walsh": WalshEncoder,
 }
+"""They simulate every phone's report, bit by bit."""
 FLEET_MECHANISMS = tuple(ENCODERS)
 """Mechanisms that a fleet can report its gradients through."""
-
-
-def exact_encoder(mechanism: Mechanism) -> Encoder:
-    """The encoder that simulates every phone's report, bit by bit."""
-    return ENCODERS[mechanism.name](mechanism)
 
 
 def _sum_of_signs(state: State) -> Longs:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.fleet.columns import Fleet, Mask
-from nextapp.fleet.encoders import LARGEST, Encoder, State, exact_encoder
+from nextapp.fleet.encoders import ENCODERS, LARGEST, Encoder, State
 from nextapp.fleet.gradients import (
     BALLS,
     Gradients,
@@ -29,11 +29,9 @@ from nextapp.fleet.gradients import (
     into_balls,
 )
 from nextapp.fleet.stepping import terms
-from nextapp.fleet.sum_law import law_encoder
+from nextapp.fleet.sum_law import LAWS, has_law
 from nextapp.privacy import Mechanism
 from nextapp.wire import Broadcast, Floats
-
-MODES = ("exact", "law")
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +40,7 @@ class Sums:
 
     ``state`` is the sum of the reports (`nextapp.fleet.encoders.State`): whole numbers where a
     report is made of whole numbers. ``true_sum`` (n_apps, d) is the sum of the clipped gradients
-    before any noise, ``loss`` that of the phones' losses, eq. (3).
+    before any noise, ``loss`` that of the phones' losses, eq. (3). ``law``: drawn from its law.
     """
 
     seed: int
@@ -52,10 +50,10 @@ class Sums:
     true_sum: Floats
     loss: float
     mechanism: str
-    mode: str
+    law: bool
 
     def __add__(self, other: Sums) -> Sums:
-        for name in ("mechanism", "mode", "seed", "round"):
+        for name in ("mechanism", "law", "seed", "round"):
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
                 raise ValueError(
@@ -81,7 +79,7 @@ class Sums:
             raise ValueError(f"these are reports of {self.mechanism!r}, not {mechanism.name!r}.")
         if self.n_reports == 0:
             raise ValueError("a mean needs at least one report.")
-        return encoder_for(mechanism, self.mode).mean(self)
+        return encoder_for(mechanism, self.law).mean(self)
 
 
 def sum_reports(
@@ -92,7 +90,7 @@ def sum_reports(
     user_vectors: Floats | None = None,
     reporting: Mask | None = None,
     *,
-    mode: str = "exact",
+    law: bool = False,
     solving: bool = True,
     dtype: npt.DTypeLike = np.float64,
     threads: int | None = None,
@@ -107,9 +105,8 @@ def sum_reports(
         Solved anew in place if `solving`, else taken as they are; None: solved and not kept.
     reporting : (n_phones,)
         None: all.
-    mode
-        ``exact`` simulates every report; ``law`` draws the sum from its law where that is far
-        cheaper (docs/fleet.md).
+    law
+        Draw the sum from its law where it has one (docs/fleet.md); else every report is simulated.
     dtype
         float64, or float32 for the step; what follows it is always float64.
     """
@@ -118,7 +115,8 @@ def sum_reports(
     if reporting is None:
         reporting = np.ones(len(fleet), np.bool_)
     check_round(len(fleet), fleet.n_apps, broadcast, mechanism, user_vectors, reporting)
-    encoder = encoder_for(mechanism, mode, broadcast.settings.alpha)
+    law = law and has_law(mechanism.name, broadcast.settings.alpha)
+    encoder = encoder_for(mechanism, law)
     block_gradients = gradients_of_blocks(
         fleet, broadcast, mechanism, user_vectors, reporting, solving=solving, dtype=dtype
     )
@@ -137,7 +135,7 @@ def sum_reports(
             losses += loss
             n_reports += len(x.phones)
         true_sum = unit * (total + vectors @ common)
-        return Sums(seed, broadcast.round, n_reports, state, true_sum, losses, mechanism.name, mode)
+        return Sums(seed, broadcast.round, n_reports, state, true_sum, losses, mechanism.name, law)
 
     return functools.reduce(Sums.__add__, _in_order(work, len(fleet), encoder.size, threads))
 
@@ -201,11 +199,9 @@ def round_of(seed: int, first_phone: int, broadcast: Broadcast) -> ShardRound:
     )
 
 
-def encoder_for(mechanism: Mechanism, mode: str, alpha: float = 0.0) -> Encoder:
-    """How the reports of a mechanism on gradients with this α are summed in this mode."""
-    if mode not in MODES:
-        raise ValueError(f"mode must be one of {', '.join(MODES)}, got {mode!r}.")
-    return exact_encoder(mechanism) if mode == "exact" else law_encoder(mechanism, alpha)
+def encoder_for(mechanism: Mechanism, law: bool) -> Encoder:
+    """How the reports of a mechanism are summed: one by one, or by the law of their sum."""
+    return (LAWS if law else ENCODERS)[mechanism.name](mechanism)
 
 
 def check_round(

@@ -19,7 +19,6 @@ from nextapp.fleet.columns import Fleet, in_ranges
 from nextapp.fleet.participation import Attendance, Participation
 from nextapp.fleet.reporting import Sums
 from nextapp.fleet.stepping import sum_gradients, terms
-from nextapp.fleet.sum_law import cheapest_mode
 from nextapp.learners import RoundSum
 from nextapp.names import unknown
 from nextapp.privacy import Mechanism
@@ -57,7 +56,7 @@ class PlacedFleet:
         seed: int,
         reporting: Any = None,
         *,
-        mode: str = "exact",
+        law: bool = True,
     ) -> Sums:
         """`nextapp.fleet.reporting.sum_reports` in float32; user vectors are solved anew."""
         return self._sum_reports(
@@ -66,7 +65,7 @@ class PlacedFleet:
             mechanism,
             seed,
             reporting=reporting,
-            mode=mode,
+            law=law,
             dtype=np.float32,
         )
 
@@ -150,8 +149,7 @@ def fleet_phones(
     placed = place_fleet(fleet, device)
 
     def report(broadcast: Broadcast) -> ReportSum:
-        mode = cheapest_mode(mechanism.name, broadcast.settings.alpha)
-        sums = placed.sum_reports(broadcast, mechanism, seed, mode=mode)
+        sums = placed.sum_reports(broadcast, mechanism, seed)
         return ReportSum(estimate_sum(sums, mechanism), sums)
 
     return report

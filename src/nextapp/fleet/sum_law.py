@@ -16,26 +16,22 @@ from __future__ import annotations
 import functools
 import math
 import statistics
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from nextapp.compiled import compiled, fast
 from nextapp.compiled_bits import below, exponential, normal, stream, word
 from nextapp.fleet.columns import Ints, Longs
-from nextapp.fleet.encoders import Encoder, State, exact_encoder
+from nextapp.fleet.encoders import Encoder, State
 from nextapp.fleet.gradients import Gradients, ShardRound
-from nextapp.privacy import Mechanism
-from nextapp.privacy.laplace import Laplace
 from nextapp.privacy.walsh import Walsh
 from nextapp.randomness import KeyedBits, Words, purpose_word
 from nextapp.wire import Floats
 
 if TYPE_CHECKING:
     from nextapp.fleet.reporting import Sums
-
-LAWS = ("laplace", "walsh")
-CHEAP = ("identity", "harmony", "qharmony")
 
 LAW = np.uint64(purpose_word("law"))
 REST = "law-rest"
@@ -80,31 +76,9 @@ FAR = (
 )  # fmt: skip
 
 
-def cheapest_mode(mechanism: str, alpha: float) -> str:
-    """Of the modes of `reporting.sum_reports`: law where there is one."""
-    return "law" if mechanism == "laplace" or (mechanism == "walsh" and alpha == 0) else "exact"
-
-
-def law_encoder(mechanism: Mechanism, alpha: float) -> Encoder:
-    """How to draw the sum of the reports of this mechanism on gradients with this α.
-
-    Where a report is a few entries (`CHEAP`) there is nothing to gain: every report is simulated.
-    """
-    if isinstance(mechanism, Laplace):
-        return SumOfLaplace(mechanism)
-    if isinstance(mechanism, Walsh):
-        if alpha > 0:
-            raise ValueError(
-                f"the sum of walsh reports has a law that is cheap to draw only with alpha = 0, "
-                f"where gradients are zero at other apps; got alpha = {alpha:g}: say mode='exact'."
-            )
-        return SumOfWalsh(mechanism)
-    if mechanism.name in CHEAP:
-        return exact_encoder(mechanism)
-    raise ValueError(
-        f"the sum of {mechanism.name} reports has no law that is cheaper to draw than the reports: "
-        f"say mode='exact'. {', '.join(LAWS)} have one; {', '.join(CHEAP)} need none."
-    )
+def has_law(mechanism: str, alpha: float) -> bool:
+    """Whether the sum of reports on gradients with this α has a law that is cheap to draw."""
+    return mechanism == "laplace" or (mechanism == "walsh" and alpha == 0)
 
 
 class SumOfLaplace(Encoder):
@@ -155,6 +129,9 @@ class SumOfWalsh(Encoder):
         scale = self.mechanism.clip * (1 / self.mechanism.mu)
         mean: Floats = scale / sums.n_reports * (own + np.sqrt(absent)[:, None] * z)
         return mean
+
+
+LAWS: Mapping[str, Callable[[Any], Encoder]] = {"laplace": SumOfLaplace, "walsh": SumOfWalsh}
 
 
 @functools.cache

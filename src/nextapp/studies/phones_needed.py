@@ -22,7 +22,6 @@ from nextapp.evaluation.dynamic_environment import FROZEN, ZERO
 from nextapp.fleet.clip import public_clips, public_seed
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.rounds import fleet_phones, zero_phones
-from nextapp.fleet.sum_law import CHEAP, LAWS
 from nextapp.intervals import LEVEL
 from nextapp.learners import run_rounds
 from nextapp.learners.seqmf import OPTIMISERS, SeqMFLearner, starting_vectors
@@ -53,8 +52,8 @@ class PhonesNeeded:
     on the ``validation`` phones of a separate world with ``seed``; so are those of the controls
     none and zero. It is chosen for every number of phones up to ``tune_up_to``; larger fleets use
     the last choice, and its noise control. HR@5 is measured on ``sample`` phones in each of
-    ``seeds`` other worlds. Mechanisms whose sum of reports has no cheap distribution to draw from
-    are run with at most ``exact_up_to`` phones.
+    ``seeds`` other worlds. Kashin, of which every coefficient is needed, is run
+    with at most ``exact_up_to`` phones.
     """
 
     epsilon: float
@@ -92,8 +91,7 @@ class PhonesNeeded:
 
     def sizes(self, name: str) -> list[int]:
         """The numbers of phones with which a mechanism is run."""
-        quick = name == NONE or FORMS[name].mechanism in (*LAWS, *CHEAP)
-        return [n for n in self.phones if quick or n <= self.exact_up_to]
+        return [n for n in self.phones if name != "kashin" or n <= self.exact_up_to]
 
 
 class _World:

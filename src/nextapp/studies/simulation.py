@@ -28,7 +28,6 @@ from nextapp.fleet.participation import REASONS, Attendance, Participation, tall
 from nextapp.fleet.reporting import Sums
 from nextapp.fleet.rounds import PlacedFleet, ReportSum, check_device, estimate_sum, place_fleet
 from nextapp.fleet.stepping import solve_user_vectors
-from nextapp.fleet.sum_law import cheapest_mode
 from nextapp.intervals import bootstrap_means, interval
 from nextapp.learners import read_checkpoint, run_round
 from nextapp.learners.seqmf import OPTIMISERS, Optimiser, SeqMFLearner, starting_vectors
@@ -49,12 +48,12 @@ PUBLIC_PHONES = 400  # public synthetic phones, drawn with another seed, that gi
 class Settings:
     """A simulated federation.
 
-    ``mode`` is ``exact`` (simulate every report), ``law`` (draw the sum of the reports from its
-    distribution), or ``auto``: law where the mechanism has one. With ``clip`` None the clip is the
-    median norm of the gradients of 400 public synthetic phones, drawn with another seed. HR@5 is
-    measured on ``sample`` phones outside the federation: they solve their user vectors from the
-    first four fifths of their launches and predict the last fifth. Without ``keep_shards`` the
-    phones of a shard are made again in every round.
+    With ``exact`` every report is simulated, else their sum is drawn from its distribution where it
+    has one that is cheap to draw. With ``clip`` None the clip is the median norm of the gradients
+    of 400 public synthetic phones, drawn with another seed. HR@5 is measured on ``sample`` phones
+    outside the federation: they solve their user vectors from the first four fifths of their
+    launches and predict the last fifth. Without ``keep_shards`` the phones of a shard are made
+    again in every round.
     """
 
     phones: int = setting(text="Number of phones.", least=1)
@@ -67,9 +66,7 @@ class Settings:
     clip: float | None = setting(
         None, "Bound on a gradient. Default: from public synthetic phones."
     )
-    mode: str = setting(
-        "auto", "exact (every phone's bits), law (draws the sum) or auto.", metavar="NAME"
-    )
+    exact: bool = setting(False, "Random bits for every phone, instead of drawing their sum.")
     days: int = setting(3, "Days of history on a phone.", least=1)
     sample: int = setting(1_000, "Further phones, on which HR@5 is measured.", least=2)
     shards: int = setting(1, "Parts in which the fleet is made.", least=1)
@@ -83,8 +80,6 @@ class Settings:
                 raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)!r}.")
         if self.rounds < 0:
             raise ValueError(f"rounds must be 0 or more, got {self.rounds!r}.")
-        if self.mode not in ("auto", "exact", "law"):
-            raise ValueError(f"mode must be auto, exact or law, got {self.mode!r}.")
         if self.mechanism not in MECHANISMS:
             raise ValueError(unknown("mechanism", self.mechanism, MECHANISMS))
         if self.mechanism == "identity" and self.epsilon is not None:
@@ -140,14 +135,13 @@ class LocalWorld:
         self, broadcast: Broadcast, mechanism: Mechanism
     ) -> tuple[Sums, dict[str, int]]:
         settings = self.settings
-        mode = settings.mode
-        if mode == "auto":
-            mode = cheapest_mode(settings.mechanism, broadcast.settings.alpha)
         parts = []
         for number, attendance in enumerate(self._attendance):
             fleet = self._fleet(number)
             outcomes, reporting = self._take_part(fleet, attendance, broadcast.round)
-            sums = fleet.sum_reports(broadcast, mechanism, settings.seed, reporting, mode=mode)
+            sums = fleet.sum_reports(
+                broadcast, mechanism, settings.seed, reporting, law=not settings.exact
+            )
             parts.append((sums, outcomes))
         return join_parts(parts)
 

@@ -30,6 +30,7 @@ from nextapp.fleet.sum_law import (
     Lean,
     SumOfLaplace,
     SumOfWalsh,
+    has_law,
     normal_table,
 )
 from nextapp.privacy import Mechanism
@@ -73,7 +74,7 @@ def sum_reports(
     seed: int,
     *,
     reporting: Any = None,
-    mode: str = "exact",
+    law: bool = False,
     dtype: npt.DTypeLike = np.float32,
 ) -> Sums:
     """`nextapp.fleet.reporting.sum_reports` on a card; user vectors stay on it.
@@ -81,7 +82,8 @@ def sum_reports(
     Sums are of whole numbers, so they do not depend on the order of the phones.
     """
     _check(fleet, broadcast, mechanism, reporting)
-    encoder = _encoder(mechanism, mode, broadcast.settings.alpha)
+    law = law and has_law(mechanism.name, broadcast.settings.alpha)
+    encoder = _encoder(mechanism, law)
     r = round_of(seed, fleet.first_phone, broadcast)
     order, kind = fleet.order(reporting), np.dtype(dtype)
     positions = words = None
@@ -103,7 +105,7 @@ def sum_reports(
         unit * _true_sum(fleet, order, step, broadcast),
         float(step.losses.sum(dtype=np.float64)),
         mechanism.name,
-        mode,
+        law,
     )
 
 
@@ -140,14 +142,13 @@ def _check(
     check_round(n, fleet.n_apps, broadcast, mechanism, np.broadcast_to(0.0, (n, d)), mask)
 
 
-def _encoder(mechanism: Mechanism, mode: str, alpha: float) -> Encoder:
-    encoder = encoder_for(mechanism, mode, alpha)
+def _encoder(mechanism: Mechanism, law: bool) -> Encoder:
+    encoder = encoder_for(mechanism, law)
     if isinstance(encoder, HarmonyEncoder | IdentityEncoder | SumOfLaplace | SumOfWalsh):
         return encoder
     raise ValueError(
         f"a card simulates harmony and identity, and by the law of their sum laplace and, with "
-        f"alpha = 0, walsh; got {mechanism.name} in mode {mode!r} with alpha = {alpha:g}: say "
-        f"device 'cpu'."
+        f"alpha = 0, walsh; not {mechanism.name} otherwise: say device 'cpu'."
     )
 
 
