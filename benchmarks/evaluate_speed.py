@@ -26,8 +26,9 @@ from rich.table import Table
 from nextapp.data.cutting import Split
 from nextapp.data.loading import load
 from nextapp.evaluation import Exam, exam, find_preset, mark
-from nextapp.predictors import MFU, MRU, SR, Predictor, Question
+from nextapp.predictors import Predictor, Question
 from nextapp.predictors.factorised import SeqMF
+from nextapp.predictors.rivals import MFU, MRU, SR
 from nextapp.predictors.training import Training, frozen
 
 RUNS = 5

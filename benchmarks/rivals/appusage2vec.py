@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.data.log import LaunchLog
-from nextapp.predictors.questions import Questions, launch_streams
+from nextapp.predictors import Questions, launch_streams
 from nextapp.wire import Floats
 
 Single = npt.NDArray[np.float32] | Floats

@@ -20,14 +20,13 @@ import numpy.typing as npt
 
 from nextapp import predictor
 from nextapp.compiled import compiled, usable_in_loops
-from nextapp.data.log import LaunchLog
+from nextapp.data.log import Indices, LaunchLog
 from nextapp.predictor import DEFAULT, SESSION_GAP, State, View
-from nextapp.predictors import PPM
+from nextapp.predictors import Questions, Streams, launch_streams
 from nextapp.predictors.nextapp import crowd_cells
 from nextapp.predictors.pooled import Pooled
 from nextapp.predictors.predictor_loop import CrowdCells
-from nextapp.predictors.questions import Indices, Questions, Streams, launch_streams
-from nextapp.predictors.rivals import match_partially
+from nextapp.predictors.rivals import PPM, match_partially
 from nextapp.wire import Floats
 
 usable_in_loops(*predictor.FUNCTIONS)

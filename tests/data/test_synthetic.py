@@ -18,7 +18,7 @@ from nextapp.data.synthetic import APP_USAGE, LSAPP, PRESETS, Parameters, make, 
 from nextapp.evaluation.metrics import find_preset
 from nextapp.evaluation.revealing import exam
 from nextapp.evaluation.static import evaluate
-from nextapp.predictors import MFU, MRU, SR, Random, SROnDevice
+from nextapp.predictors.rivals import MFU, MRU, SR, Random, SROnDevice
 
 # Phones with no ingredient but their own, even taste for twelve apps.
 BARE = Parameters(

@@ -17,7 +17,7 @@ import pytest
 from nextapp.data.cutting import Split, session_starts
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import evaluate, exam, find_preset
-from nextapp.predictors import MFU, MRU, SR, Random, SROnDevice, SROnDeviceByS
+from nextapp.predictors.rivals import MFU, MRU, SR, Random, SROnDevice, SROnDeviceByS
 
 GAP = 15 * 60_000
 

@@ -11,7 +11,7 @@ from nextapp.data.log import LaunchLog
 from nextapp.evaluation import evaluate, exam, find_preset
 from nextapp.evaluation.calibration import EDGES
 from nextapp.evaluation.steadiness import FACTORS
-from nextapp.predictors import MRU, PPM
+from nextapp.predictors.rivals import MRU, PPM
 
 
 @pytest.fixture

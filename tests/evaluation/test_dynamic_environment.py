@@ -26,7 +26,7 @@ from nextapp.evaluation.dynamic_environment import (
 from nextapp.evaluation.lab_seqmf import LabSeqMF
 from nextapp.learners.seqmf import SeqMFLearner, adam, sgd
 from nextapp.phone.core import PhoneCore
-from nextapp.predictors import SROnDevice
+from nextapp.predictors.rivals import SROnDevice
 from nextapp.predictors.training import Training
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits

@@ -9,7 +9,7 @@ from nextapp.data.cutting import Split
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import evaluate, exam, find_preset
 from nextapp.evaluation.steadiness import FACTORS
-from nextapp.predictors import MFU, PPM, Random
+from nextapp.predictors.rivals import MFU, PPM, Random
 
 
 @pytest.fixture

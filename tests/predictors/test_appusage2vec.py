@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nextapp import predictors
 from nextapp.data.cutting import Split
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import evaluate, exam, find_preset
-from nextapp.predictors import MFU, registry
+from nextapp.predictors.rivals import MFU
 
 FILE = Path(__file__).parents[2] / "benchmarks/rivals/appusage2vec.py"
-rival = sys.modules[type(registry.build(f"{FILE}:AppUsage2Vec")).__module__]
+rival = sys.modules[type(predictors.build(f"{FILE}:AppUsage2Vec")).__module__]
 
 
 def batch(rng, n=9, n_users=4, n_apps=6, n_recent=3) -> rival.RecentLaunches:

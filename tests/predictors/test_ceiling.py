@@ -11,8 +11,9 @@ from nextapp.data.log import LaunchLog
 from nextapp.data.synthetic import chances, make, parse
 from nextapp.evaluation import evaluate, exam, find_preset
 from nextapp.evaluation.static import score_predictions
-from nextapp.predictors import MFU, MRU, SR, Questions, SROnDevice
+from nextapp.predictors import Questions
 from nextapp.predictors.ceiling import Ceiling
+from nextapp.predictors.rivals import MFU, MRU, SR, SROnDevice
 
 WORLD = parse("synthetic:phones=40,apps=60,days=20")
 

@@ -14,9 +14,9 @@ from nextapp.data.loading import load
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import METRICS, evaluate, exam, find_preset, mark
 from nextapp.predictor import DEFAULT, Habits, without
-from nextapp.predictors import MFU, MRU, SROnDevice
 from nextapp.predictors.nextapp import NextApp
 from nextapp.predictors.pooled import Pooled, pool_phones
+from nextapp.predictors.rivals import MFU, MRU, SROnDevice
 
 
 def made(rng, n_users=4, n_each=150, n_apps=14, spread=1.2) -> LaunchLog:

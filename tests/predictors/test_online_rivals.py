@@ -11,7 +11,10 @@ import pytest
 from nextapp.data.cutting import Split
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import exam, find_preset
-from nextapp.predictors import (
+from nextapp.predictors.rivals import (
+    MIX_FADE,
+    MIX_PRIOR,
+    MIX_USUAL_FADE,
     ChromeOS,
     CountMix,
     Kiss,
@@ -20,7 +23,6 @@ from nextapp.predictors import (
     OnlineSROnDevice,
     Recents,
 )
-from nextapp.predictors.rivals import MIX_FADE, MIX_PRIOR, MIX_USUAL_FADE
 
 
 @pytest.fixture

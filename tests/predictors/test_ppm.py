@@ -10,8 +10,7 @@ import pytest
 from nextapp.data.cutting import Split
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import exam, find_preset
-from nextapp.predictors import PPM
-from nextapp.predictors.rivals import CONTEXT_FADE, FADE, LONGEST
+from nextapp.predictors.rivals import CONTEXT_FADE, FADE, LONGEST, PPM
 
 
 def expected(before: list[int], candidates: list[int]) -> list[float]:

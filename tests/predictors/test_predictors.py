@@ -3,14 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nextapp import model
+from nextapp import model, predictors
 from nextapp.data.cutting import Split
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import exam, find_preset, mark
 from nextapp.learners.seqmf import OPTIMISERS
-from nextapp.predictors import SR, Random, registry
 from nextapp.predictors.factorised import SeqMF, phones_of_log, train
-from nextapp.predictors.rivals import Counts, table_pairs
+from nextapp.predictors.rivals import SR, Counts, Random, table_pairs
 from nextapp.predictors.training import OPTIMISER_NAMES, Training, frozen, without_sequence
 from nextapp.wire import ModelSettings
 
@@ -189,19 +188,19 @@ def test_a_class_in_a_file_is_a_model(tmp_path):
         "class Mine:\n    name, in_expectation = 'mine', False\n"
         "    def __init__(self, seed):\n        self.seed = seed\n"
     )
-    assert registry.build(f"{own}:Mine", seed=5).seed == 5
+    assert predictors.build(f"{own}:Mine", seed=5).seed == 5
     for wrong, said in (
         (f"{own}:Min", "did you mean 'Mine'"),
         (f"{tmp_path}/none.py:Mine", "there is no file"),
         ("mruu", "did you mean 'mru'"),
     ):
         with pytest.raises(ValueError, match=said):
-            registry.build(wrong)
+            predictors.build(wrong)
 
 
 def test_every_known_model_is_built_by_its_name():
-    for name in set(registry.KNOWN) - set(registry.FEDERATED):
-        assert registry.build(name, source="synthetic:phones=2").name == name
+    for name in set(predictors.KNOWN) - set(predictors.FEDERATED):
+        assert predictors.build(name, source="synthetic:phones=2").name == name
 
 
 def test_the_names_of_optimisers_are_those_of_the_learners():

@@ -9,19 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nextapp import predictors
 from nextapp.data.cutting import Split
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import evaluate, exam, find_preset
-from nextapp.predictors import registry
+from nextapp.predictors import launch_streams
 from nextapp.predictors.nextapp import NextApp, crowd_cells
 from nextapp.predictors.pooled import pool_phones
-from nextapp.predictors.questions import launch_streams
 
 FILE = Path(__file__).parents[2] / "benchmarks/rivals/ranker.py"
 
 
 def Ranker(kind="Ranker"):
-    return registry.build(f"{FILE}:{kind}")
+    return predictors.build(f"{FILE}:{kind}")
 
 
 def made(rng, n_users=5, n_each=300, n_apps=9) -> LaunchLog:

@@ -9,7 +9,7 @@ from nextapp import plots
 from nextapp.data.cutting import Split
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import exam
-from nextapp.predictors import CountMix
+from nextapp.predictors.rivals import CountMix
 from nextapp.studies import memory
 from nextapp.studies.memory import MemoryStudy, Phone, Policy, play
 

@@ -24,7 +24,7 @@ import pytest
 from nextapp.data.cutting import Split
 from nextapp.data.loading import load
 from nextapp.evaluation import METRICS, evaluate, exam, find_preset
-from nextapp.predictors import MFU, MRU, SROnDevice
+from nextapp.predictors.rivals import MFU, MRU, SROnDevice
 from nextapp.studies.reproduce import plan, report, running, sources
 from nextapp.studies.reproduce.claims import CANNOT_TELL, CLAIMS
 from nextapp.studies.reproduce.rows import PRINTED_TABLES, row_of_paper

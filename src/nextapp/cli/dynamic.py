@@ -14,7 +14,7 @@ from nextapp.cli.commands import command
 from nextapp.cli.options import settings_of
 from nextapp.evaluation import METRICS
 from nextapp.evaluation.dynamic_environment import REGIMES
-from nextapp.predictors.registry import MODELS
+from nextapp.predictors import MODELS
 from nextapp.studies import dynamic as experiments
 from nextapp.studies.dynamic import PRIVATE, DynamicExperiment
 from nextapp.studies.settings import settings_on_data

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from nextapp.compiled import compiled
+from nextapp.data.log import Indices
 from nextapp.evaluation.revealing import Chunk, Predictions
 from nextapp.intervals import interval, resample
-from nextapp.predictors.questions import Indices
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Floats
 

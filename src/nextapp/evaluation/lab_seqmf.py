@@ -70,6 +70,6 @@ def build_seqmf(
     mf: Training = MF,
     window: float = 0.0,
 ) -> LabSeqMF:
-    """One of `registry.FEDERATED`, not trained yet."""
+    """One of `nextapp.predictors.FEDERATED`, not trained yet."""
     trainings = {"mf": mf, "seqmf": seqmf, "seqmf-frozen": frozen(seqmf)}
     return LabSeqMF(trainings[name], seed, name, progress, window=window)

@@ -12,11 +12,10 @@ import numpy.typing as npt
 
 from nextapp.compiled import compiled
 from nextapp.data.cutting import DAY_MS, Parts, Split, TooFewDays, session_starts
-from nextapp.data.log import LaunchLog
+from nextapp.data.log import Indices, LaunchLog
 from nextapp.evaluation.metrics import Preset
 from nextapp.intervals import FEWEST, bootstrap_means, bootstrap_within
 from nextapp.predictors import Questions
-from nextapp.predictors.questions import Indices
 from nextapp.wire import Floats
 
 _CHUNK_CELLS = 2_000_000  # scores in memory per chunk

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nextapp.data.cutting import Split
-from nextapp.data.log import LaunchLog
+from nextapp.data.log import Indices, LaunchLog
 from nextapp.evaluation import calibration, metrics, steadiness
 from nextapp.evaluation.metrics import TABLES, find_preset
 from nextapp.evaluation.revealing import (
@@ -26,9 +26,7 @@ from nextapp.evaluation.revealing import (
 )
 from nextapp.intervals import FEWEST, interval
 from nextapp.names import count
-from nextapp.predictors import Predictor, registry
-from nextapp.predictors.questions import Indices
-from nextapp.predictors.registry import CEILING
+from nextapp.predictors import CEILING, FEDERATED, Predictor, build
 from nextapp.progress import Progress, silent
 from nextapp.suggestions import STEADY
 from nextapp.table import Column, Kind, Measured, Table, measured_from
@@ -356,8 +354,8 @@ def _predictor(model: str | Predictor, seed: int) -> Predictor:
         if isinstance(model, type) or not hasattr(model, "score"):
             raise TypeError(f"a model is a name or a predictor such as MRU(), got {model!r}.")
         return model
-    if model not in registry.FEDERATED:
-        return registry.build(model, seed)
+    if model not in FEDERATED:
+        return build(model, seed)
     from nextapp.evaluation.lab_seqmf import build_seqmf
 
     return build_seqmf(model, seed)

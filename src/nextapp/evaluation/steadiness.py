@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from nextapp.compiled import compiled, usable_in_loops
+from nextapp.data.log import Indices
 from nextapp.evaluation.revealing import Chunk, Exam, Predictions, Units
 from nextapp.intervals import interval
-from nextapp.predictors.questions import Indices
 from nextapp.suggestions import STEADY, steady_row
 from nextapp.wire import Floats
 

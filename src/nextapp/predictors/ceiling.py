@@ -8,7 +8,7 @@ import numpy.typing as npt
 from nextapp.data.cutting import REPEAT_MS
 from nextapp.data.log import LaunchLog
 from nextapp.data.synthetic import Chances, Parameters, chances
-from nextapp.predictors.questions import Questions
+from nextapp.predictors import Questions
 from nextapp.wire import Floats
 
 

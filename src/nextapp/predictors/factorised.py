@@ -10,7 +10,7 @@ from nextapp.data.log import LaunchLog
 from nextapp.learners import RoundSum, run_rounds
 from nextapp.learners.seqmf import OPTIMISERS, SeqMFLearner, starting_vectors
 from nextapp.phone.core import PhoneCore
-from nextapp.predictors.questions import Questions
+from nextapp.predictors import Questions
 from nextapp.predictors.rivals import WHOLE_SESSION, session_scores
 from nextapp.predictors.training import Training
 from nextapp.privacy import mechanism

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from nextapp import predictor
-from nextapp.data.log import LaunchLog
+from nextapp.data.log import Indices, LaunchLog
 from nextapp.predictor import Weights
+from nextapp.predictors import Questions, Streams, launch_streams
 from nextapp.predictors.pooled import Pooled, Tables
 from nextapp.predictors.predictor_loop import CrowdCells, answers, loop_for
-from nextapp.predictors.questions import Indices, Questions, Streams, launch_streams
 from nextapp.wire import Crowd, Floats
 
 NAME = "nextapp"

@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from nextapp import predictor
 from nextapp.compiled import cache_folder, compiled, form_for, is_on_disk, usable_in_loops
+from nextapp.data.log import Indices
 from nextapp.predictor import Weights
-from nextapp.predictors.questions import Indices, Streams
+from nextapp.predictors import Streams
 from nextapp.wire import Floats
 
 usable_in_loops(*predictor.FUNCTIONS)

@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.compiled import compiled, dict_of_whole_numbers
-from nextapp.data.log import LaunchLog
-from nextapp.predictors.questions import Indices, Questions, Streams, launch_streams
+from nextapp.data.log import Indices, LaunchLog
+from nextapp.predictors import Questions, Streams, launch_streams
 from nextapp.wire import Floats
 
 _LAST_USE, _LAUNCHES, _FOLLOWERS, _FRECENCY, _DECAYED = range(5)  # what a score is

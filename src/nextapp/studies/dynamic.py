@@ -33,8 +33,7 @@ from nextapp.evaluation.dynamic_environment import (
 from nextapp.evaluation.lab_seqmf import LabSeqMF
 from nextapp.fleet.clip import public_clips, public_seed
 from nextapp.learners.seqmf import sgd, starting_vectors
-from nextapp.predictors import registry
-from nextapp.predictors.registry import FEDERATED
+from nextapp.predictors import FEDERATED, known_and_own
 from nextapp.predictors.training import MF, Training, without_sequence
 from nextapp.privacy import Mechanism
 from nextapp.progress import Progress, silent
@@ -159,7 +158,7 @@ class DynamicExperiment:
         if not named and "full" not in self.regimes:  # the reference of all other series
             object.__setattr__(self, "regimes", ("full", *self.regimes))
         check_names("regime", self.regimes, REGIMES)
-        check_names("model", self.models, registry.known_and_own(self.models))
+        check_names("model", self.models, known_and_own(self.models))
         check_names("mechanism", self.mechanisms, PRIVATE)
         check_names("metric", self.metrics, METRICS)
         check_names("pretraining", (self.pretraining,), PRETRAINING)

@@ -27,13 +27,13 @@ import numpy.typing as npt
 
 from nextapp.compiled import compiled
 from nextapp.data.cutting import Split
-from nextapp.data.log import LaunchLog
+from nextapp.data.log import Indices, LaunchLog
 from nextapp.evaluation import Exam, Preset, exam
 from nextapp.evaluation.revealing import Chunk
 from nextapp.intervals import FEWEST, bootstrap_means, interval
 from nextapp.predictor import FREQUENCY_FADE
-from nextapp.predictors import CountMix, Predictor, registry
-from nextapp.predictors.questions import Indices
+from nextapp.predictors import Predictor, build
+from nextapp.predictors.rivals import CountMix
 from nextapp.progress import Progress, silent
 from nextapp.settings import setting
 from nextapp.studies.settings import versions
@@ -251,7 +251,7 @@ def _known(chunk: Chunk, v: int) -> npt.NDArray[np.bool_]:
 def run(study: MemoryStudy, log: LaunchLog, report: Progress = silent) -> dict[str, Any]:
     """Every policy on every phone; figures by number of resident apps and policy."""
     test = exam(log, Split.parse(study.split), _WHOLE_TEST_PART)
-    model, counts = registry.build("nextapp", study.seed), CountMix(longest=1)
+    model, counts = build("nextapp", study.seed), CountMix(longest=1)
     for predictor in (model, counts):
         report(predictor.name, 0, 0)
         predictor.fit(test.history)

@@ -13,8 +13,7 @@ from typing import Any, ClassVar, TypeVar
 from nextapp.data.cutting import Split
 from nextapp.evaluation.metrics import find_preset
 from nextapp.names import unknown
-from nextapp.predictors import Predictor, registry
-from nextapp.predictors.registry import CEILING, FEDERATED, MODELS, ONLINE
+from nextapp.predictors import CEILING, FEDERATED, MODELS, ONLINE, Predictor, build, known_and_own
 from nextapp.predictors.training import MF, SEQMF, Training, without_sequence
 from nextapp.progress import Progress, silent
 from nextapp.settings import check_keys, check_type, setting, settings_from
@@ -80,7 +79,7 @@ class Experiment:
         find_preset(self.preset)
         if not self.models:
             raise ValueError(f"models must name at least one of {', '.join(MODELS)}.")
-        check_names("model", self.models, registry.known_and_own(self.models))
+        check_names("model", self.models, known_and_own(self.models))
         check_ceiling(self.models, self.data)
         if not 0 <= self.seed < 1 << 64:
             raise ValueError(f"seed must be a whole number from 0 to 2^64 - 1, got {self.seed!r}.")
@@ -101,7 +100,7 @@ class Experiment:
 
     def _predictor(self, name: str, progress: Progress) -> Predictor:
         if name not in FEDERATED:
-            return registry.build(name, self.seed, self.data)
+            return build(name, self.seed, self.data)
         from nextapp.evaluation.lab_seqmf import build_seqmf
 
         return build_seqmf(

@@ -11,7 +11,7 @@ from nextapp.data.cutting import Split
 from nextapp.data.loading import load
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import Evaluation, evaluate, exam, find_preset
-from nextapp.predictors.registry import CEILING
+from nextapp.predictors import CEILING
 from nextapp.progress import Progress, silent
 from nextapp.settings import as_toml
 from nextapp.studies.settings import Experiment, versions

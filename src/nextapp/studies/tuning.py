@@ -36,7 +36,7 @@ from nextapp.evaluation.dynamic_environment import Courses
 from nextapp.evaluation.lab_seqmf import LabSeqMF
 from nextapp.evaluation.static import score_predictions, unit_sizes, unit_sums
 from nextapp.names import unknown
-from nextapp.predictors.registry import FEDERATED
+from nextapp.predictors import FEDERATED
 from nextapp.predictors.training import Training, frozen, without_sequence
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits

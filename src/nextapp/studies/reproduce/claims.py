@@ -16,7 +16,7 @@ import numpy as np
 
 from nextapp.evaluation import METRICS
 from nextapp.intervals import FEWEST
-from nextapp.predictors.registry import CEILING
+from nextapp.predictors import CEILING
 from nextapp.studies.mechanisms import FORMS, NONE, PRINTED
 from nextapp.studies.reproduce.studies import ALL
 from nextapp.table import number

@@ -29,7 +29,7 @@ from nextapp.data.cutting import Cycling, collapse_repeats, description
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation.dynamic_environment import Courses
 from nextapp.names import unknown
-from nextapp.predictors.registry import CEILING
+from nextapp.predictors import CEILING
 from nextapp.predictors.training import Training
 from nextapp.progress import Progress
 from nextapp.storage import write_atomically
