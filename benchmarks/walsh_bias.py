@@ -24,9 +24,9 @@ import numpy as np
 from scipy import stats
 
 from nextapp.audit.attacks import synthetic_phones
+from nextapp.crowd import transition_vector
 from nextapp.privacy.mechanism import into_ball
 from nextapp.privacy.walsh import Walsh, order_statistics, places, sign_bits, walsh_transform
-from nextapp.shares import transition_vector
 
 LS = (4, 8, 16, 32, 64, 128, 256)
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.5, 8.0)

@@ -18,7 +18,7 @@ PHONE = (
     "nextapp",
     "nextapp.wire",
     "nextapp.model",
-    "nextapp.shares",
+    "nextapp.crowd",
     "nextapp.predictor",
     "nextapp.randomness",
     "nextapp.privacy",
@@ -26,7 +26,6 @@ PHONE = (
     "nextapp.phone.core",
     "nextapp.learners.crowd",
     "nextapp.learners.seqmf",
-    "nextapp.crowd",
     "nextapp.phone",
 )
 

@@ -108,7 +108,7 @@ class ReportRequest:
 
         gradient      F(u), eq. (12), (n_apps, d): the paper's training
         launches      √(share of its launches) of each bucket of the catalogue, (n_buckets, 1)
-        transitions   shares as in `nextapp.shares`, (n_apps, n_apps + 1)
+        transitions   shares as in `nextapp.crowd`, (n_apps, n_apps + 1)
     """
 
     mechanism: str

@@ -15,9 +15,9 @@ import numpy as np
 
 from nextapp.audit.attacks import synthetic_phones
 from nextapp.audit.bit_source import encode_call_of_phone
+from nextapp.crowd import Shares
 from nextapp.model import Apps, PhoneGradient
 from nextapp.privacy.mechanism import Gradient
-from nextapp.shares import Shares
 from nextapp.wire import Broadcast, Floats, ReportRequest
 
 N_PHONES = 3

@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nextapp.crowd import Shares
 from nextapp.model import PhoneGradient
 from nextapp.privacy.mechanism import Gradient, Mechanism
 from nextapp.randomness import KeyedBits
-from nextapp.shares import Shares
 from nextapp.wire import Floats
 
 WORD = 1 << 64

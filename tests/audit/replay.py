@@ -41,6 +41,7 @@ from nextapp.audit.bit_source import (
     encode_call_of_phone,
     system_bits,
 )
+from nextapp.crowd import Shares
 from nextapp.privacy import (
     MECHANISMS,
     Mechanism,
@@ -48,7 +49,6 @@ from nextapp.privacy import (
 )
 from nextapp.privacy import mechanism as create
 from nextapp.randomness import Bits, KeyedBits, TokenCoins
-from nextapp.shares import Shares
 from nextapp.wire import LARGEST_ROUND, Broadcast, Floats, ModelSettings, Report, ReportRequest
 
 ROUNDS = (0, 1, 2, 77, 1000, 1 << 31, (1 << 32) + 5, (1 << 64) - 1)

@@ -31,6 +31,7 @@ from nextapp.audit.bit_source import (
     system_bits,
 )
 from nextapp.audit.verdict import CASES, EXPECTED_TO_FAIL, audit
+from nextapp.crowd import Shares
 from nextapp.model import PhoneGradient
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import requested_mechanism
@@ -41,7 +42,6 @@ from nextapp.privacy.laplace import Laplace
 from nextapp.privacy.mechanism import Guarantee
 from nextapp.privacy.walsh import Walsh
 from nextapp.randomness import KeyedBits, SystemBits, TokenCoins, below, distinct
-from nextapp.shares import Shares
 from nextapp.wire import Report, ReportRequest
 
 TWO = {"n_apps": 1, "d": 2, "epsilon": 4.5, "clip": 1.0}

@@ -7,14 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from nextapp.crowd import crowd_from_reports
+from nextapp.crowd import REPEATS, crowd_from, transition_vector
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.vectors import draw_copies, draw_launches, mean_vector
 from nextapp.fleet.walsh import tally_answers
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
-from nextapp.shares import REPEATS, transition_vector
 from nextapp.wire import Broadcast, ModelSettings, ReportRequest
 
 
@@ -114,8 +113,8 @@ def test_a_habit_is_found_through_noise_whatever_the_scale_of_the_vectors(rng):
     noise = rng.normal(size=answer.shape)
     for clip in (1.0, 0.2):
         m = mechanism("walsh", epsilon=1.0, n_apps=n, d=n + 1, clip=clip)
-        estimate = clip * answer + math.sqrt(m.entry_variance / 20_000) * noise
-        found.append(dense(crowd_from_reports(m, estimate, 20_000)))
+        error = math.sqrt(m.entry_variance / 20_000)
+        found.append(dense(crowd_from(clip * answer + error * noise, error)))
     np.testing.assert_allclose(found[0], found[1], atol=1e-9)
     assert min(found[0][0, 1], found[0][1, 2], found[0][2, 0]) > 0.6
 
@@ -124,7 +123,7 @@ def test_noise_alone_is_told_as_flat_rows(rng):
     """Rows come out flat, whatever the number of apps: no app stands out by much."""
     for n in (12, 150):
         m = mechanism("walsh", epsilon=1.0, n_apps=n, d=n + 1, clip=1.0)
-        noise = math.sqrt(m.entry_variance / 1000) * rng.normal(size=(n, n + 1))
-        found = dense(crowd_from_reports(m, noise, 1000))
+        error = math.sqrt(m.entry_variance / 1000)
+        found = dense(crowd_from(error * rng.normal(size=(n, n + 1)), error))
         assert found[~np.eye(n, dtype=bool)].max() < 0.12
         assert found.sum(axis=1).mean() < 0.75

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from phone_reports import answers
 
+from nextapp.crowd import Shares, transition_vector
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.vectors import mean_shares, mean_vector
 from nextapp.fleet.walsh import tally_answers
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
-from nextapp.shares import Shares, transition_vector
 
 
 @pytest.fixture

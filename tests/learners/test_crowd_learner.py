@@ -11,11 +11,12 @@ from nextapp.crowd import (
     EMPHASIS,
     LEAN,
     MOST_FOLLOWERS,
+    REPEATS,
     crowd_from,
-    crowd_from_reports,
     crowd_without_noise,
     expected_popularity,
     shrink,
+    transition_vector,
 )
 from nextapp.learners import read_checkpoint
 from nextapp.learners.crowd import CrowdLearner, CrowdRequests
@@ -23,7 +24,6 @@ from nextapp.phone.core import PhoneCore
 from nextapp.predictor import Habits
 from nextapp.privacy import mechanism, requested_mechanism
 from nextapp.randomness import KeyedBits
-from nextapp.shares import REPEATS, transition_vector
 from nextapp.wire import Broadcast, Crowd, Report, ReportRequest, WireError
 
 
@@ -319,7 +319,7 @@ def test_noise_alone_is_told_as_next_to_nothing(rng):
     m = walsh(12, 4.5)
     nothing = transition_vector(np.zeros(0, np.int64), 12)
     reports = [m.encode(nothing, KeyedBits(0, phone)) for phone in range(3000)]
-    flat = dense(crowd_from_reports(m, m.decode(reports), 3000))
+    flat = dense(crowd_from(m.decode(reports), math.sqrt(m.entry_variance / 3000)))
     assert flat[~np.eye(12, dtype=bool)].max() < 0.3 * EMPHASIS
     assert flat.sum(axis=1).mean() < 0.95
 
@@ -329,7 +329,7 @@ def test_a_crowd_of_many_is_learnt_through_noise(rng):
     m = walsh(6, 4.5)
     shares = transition_vector(np.tile([0, 1, 2], 20), 6)
     tally = m.tally([m.encode(shares, KeyedBits(5, phone)) for phone in range(20_000)])
-    crowd = crowd_from_reports(m, m.estimate(tally, 20_000), 20_000)
+    crowd = crowd_from(m.estimate(tally, 20_000), math.sqrt(m.entry_variance / 20_000))
     matrix = dense(crowd)
     assert matrix[0, 1] > 0.8
     assert matrix[1, 2] > 0.8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -126,21 +127,22 @@ def test_a_list_that_comes_later_decides_who_may_have_a_slot():
 def test_a_cell_is_divided_so_that_all_have_the_noise_of_the_whole(rng, monkeypatch):
     seen = []
 
-    def spy(mechanism, estimate, n, *more):
-        seen.append((estimate, n))
-        n_apps = mechanism.n_apps
+    def spy(estimate, error):
+        seen.append((estimate, error))
+        n_apps = len(estimate)
         return Crowd(
             np.full(n_apps, 1 / n_apps), np.zeros(n_apps + 1, np.int64), np.zeros(0, np.int64),
             np.zeros(0),
         )  # fmt: skip
 
-    monkeypatch.setattr("nextapp.learners.crowd.crowd_from_reports", spy)
+    monkeypatch.setattr("nextapp.learners.crowd.crowd_from", spy)
     learner = CrowdLearner(requests(), ("a", "b", "c"))
     learner.n_since = np.array([400.0, 400.0, 100.0])
     learner.total = rng.normal(size=(3, 4))
     learner.crowd()
-    estimate, n = seen[-1]
-    assert n == 400
+    estimate, error = seen[-1]
+    made = learner.mechanism_for(learner.requests.transitions)
+    assert error == math.sqrt(made.entry_variance / 400)
     assert estimate[0, 1] == pytest.approx(learner.total[0, 1] / 400)
     assert estimate[0, 2] == pytest.approx(learner.total[0, 2] / 200)  # √(400 · 100)
     assert estimate[2, 3] == pytest.approx(learner.total[2, 3] / 200)

@@ -14,6 +14,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from nextapp.crowd import transition_vector
 from nextapp.phone import Client, Phone, Store
 from nextapp.phone.client import _Answer
 from nextapp.phone.limits import (
@@ -30,7 +31,6 @@ from nextapp.privacy import mechanism
 from nextapp.privacy.blind_signatures import Blinding
 from nextapp.privacy.tokens import MESSAGE, Token
 from nextapp.randomness import KeyedBits
-from nextapp.shares import transition_vector
 from nextapp.wire import (
     MOST_CELLS,
     Broadcast,

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import linalg, stats
 
+from nextapp.crowd import Shares, transition_vector
 from nextapp.model import PhoneGradient
 from nextapp.privacy import mechanism
 from nextapp.privacy.walsh import (
@@ -28,7 +29,6 @@ from nextapp.privacy.walsh import (
     walsh_transform,
 )
 from nextapp.randomness import KeyedBits, purpose_word
-from nextapp.shares import Shares, transition_vector
 
 word = st.integers(0, 2**64 - 1)
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
+from nextapp.crowd import transition_vector
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism, requested_mechanism
 from nextapp.privacy.tokens import Token, to_base64
 from nextapp.privacy.walsh import places, rows_and_signs, sign_bits
 from nextapp.randomness import TokenCoins, distinct
-from nextapp.shares import transition_vector
 from nextapp.wire import (
     READINGS,
     Broadcast,

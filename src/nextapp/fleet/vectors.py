@@ -1,6 +1,6 @@
 """Transition and launch vectors of a fleet: their means, and the answers of copies of phones.
 
-x            a phone's transition vector (`nextapp.shares`) in the ℓ2 ball of the clip, by the clip,
+x            a phone's transition vector (`nextapp.crowd`) in the ℓ2 ball of the clip, by the clip,
              or its answer about launches (`PhoneCore.launches`)
 
 `nextapp.fleet.walsh` simulates the phones' reports of these vectors bit by bit. `draw_copies` and
@@ -14,11 +14,11 @@ import math
 import numpy as np
 
 from nextapp.compiled import compiled
+from nextapp.crowd import REPEATS
 from nextapp.fleet.columns import Columns, Fleet, Longs
 from nextapp.privacy.mechanism import check_clip
 from nextapp.privacy.walsh import Walsh
 from nextapp.randomness import KeyedBits
-from nextapp.shares import REPEATS
 from nextapp.wire import Floats
 
 _REST, _LAUNCHES = "law-rest", "law-top"  # purposes of randomness

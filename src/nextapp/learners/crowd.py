@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.crowd import Longs, crowd_from_reports
+from nextapp.crowd import Longs, crowd_from
 from nextapp.learners import Learner, State, check_kind
 from nextapp.privacy import Mechanism, requested_mechanism
 from nextapp.wire import (
@@ -219,7 +219,7 @@ class CrowdLearner(Learner):
             return None
         estimate = self.total / np.sqrt(n_all * np.maximum(self._reports_of_cells(), 1.0))
         made = self.mechanism_for(self.requests.transitions)
-        learnt = crowd_from_reports(made, estimate, n_all)
+        learnt = crowd_from(estimate, math.sqrt(made.entry_variance / n_all))
         return keep_largest_cells(learnt, CELLS_PER_APP).rounded()
 
     def _publish(self, round: int, crowd: Crowd | None) -> Broadcast:

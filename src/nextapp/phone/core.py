@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp import model
+from nextapp.crowd import Shares, no_shares, transition_vector
 from nextapp.predictor import (
     FREQUENCY_FADE,
     LEAST_CHANCE,
@@ -31,7 +32,6 @@ from nextapp.predictor import (
 from nextapp.privacy import Mechanism
 from nextapp.privacy.mechanism import Gradient
 from nextapp.randomness import Bits, SystemBits, TokenCoins
-from nextapp.shares import Shares, no_shares, transition_vector
 from nextapp.suggestions import STEADY, chances_of_new, keep_scores, next_different, steady_row
 from nextapp.wire import Broadcast, Crowd, Floats, Report, WireError
 

@@ -8,7 +8,7 @@ A mechanism has two sides, ``encode`` (phone) and ``decode`` (server). There is 
     mean = m.decode([report, ...])        # estimate of the mean of the clipped gradients
     m.guarantee
 
-Mechanisms take gradients, or `nextapp.shares.Shares` of the same shape, which they clip; `walsh` is
+Mechanisms take gradients, or `nextapp.crowd.Shares` of the same shape, which they clip; `walsh` is
 designed for the shares of a large catalogue.
 """
 

@@ -13,6 +13,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from nextapp.crowd import Shares
 from nextapp.model import PhoneGradient
 from nextapp.privacy.exact import W, response_floor, sign_threshold
 from nextapp.privacy.mechanism import (
@@ -25,7 +26,6 @@ from nextapp.privacy.mechanism import (
     check_tally,
 )
 from nextapp.randomness import Bits, distinct
-from nextapp.shares import Shares
 from nextapp.wire import Floats, Report, WireError, WrongSize
 
 

@@ -17,10 +17,10 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
+from nextapp.crowd import Shares
 from nextapp.model import PhoneGradient
 from nextapp.privacy.exact import check_epsilon
 from nextapp.randomness import Bits
-from nextapp.shares import Shares
 from nextapp.wire import Floats, Report, WireError, WrongSize
 
 Gradient = Floats | PhoneGradient | Shares

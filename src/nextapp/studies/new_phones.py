@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nextapp.crowd import Longs, crowd_from_reports, crowd_without_noise
+from nextapp.crowd import Longs, crowd_from, crowd_without_noise
 from nextapp.data import synthetic
 from nextapp.data.cutting import collapse_repeats
 from nextapp.data.log import LaunchLog
@@ -221,7 +221,7 @@ def learn_from_vectors(
     else:
         tally = place_fleet(others, device).tally_answers(mechanism, "transitions", seed)
         estimate = mechanism.estimate(tally, n_phones)
-    learnt = crowd_from_reports(mechanism, estimate, n_phones)
+    learnt = crowd_from(estimate, math.sqrt(mechanism.entry_variance / n_phones))
     popularity = np.zeros(n_apps)
     popularity[slots] = learnt.popularity
     counts = np.zeros(n_apps, np.int64)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nextapp.crowd import REPEATS
 from nextapp.fleet.gpu.card import Source
 from nextapp.fleet.gpu.reporting import THREADS
 from nextapp.fleet.gpu.resident import ResidentFleet
@@ -19,7 +20,6 @@ from nextapp.fleet.vectors import check_question
 from nextapp.fleet.walsh import WALSH
 from nextapp.privacy.mechanism import Tally
 from nextapp.privacy.walsh import L, Walsh
-from nextapp.shares import REPEATS
 
 MOST_ENTRIES = 1 << 17
 """Most entries of a vector: this many add up in whole numbers of 32 bits (`put` of vectors.cu)."""
