@@ -7,8 +7,7 @@ import secrets
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from nextapp.privacy.blind_signatures import PREFIX_BYTES, SALT_BYTES, E
-from nextapp.privacy.tokens import MESSAGE, Token
+from nextapp.privacy.tokens import MESSAGE, PREFIX_BYTES, SALT_BYTES, E, Token
 from nextapp.server.vault import Vault
 
 

@@ -13,8 +13,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from nextapp.privacy.blind_signatures import BadSignature, PrivateKey
-from nextapp.privacy.tokens import MESSAGE, Token, from_base64, to_base64
+from nextapp.privacy.tokens import MESSAGE, BadSignature, PrivateKey, Token, from_base64, to_base64
 from nextapp.wire import Broadcast, History, Report, TokenKey
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "blind_signatures.json"

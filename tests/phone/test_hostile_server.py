@@ -838,7 +838,7 @@ def test_whatever_goes_wrong_with_an_answer_there_is_a_report_with_the_same_coin
             monkeypatch.setattr(PhoneCore, "answer", lambda self, mechanism: raise_(error))
         with (
             Store.create(tmp_path / f"{name}.db", predictor="seqmf") as store,
-            mock.patch("nextapp.privacy.blind_signatures.secrets", SeededSecrets()),
+            mock.patch("nextapp.privacy.tokens.secrets", SeededSecrets()),
         ):
             store.set(server=URL, secret=SECRET)
             phone = Phone(store, clock=lambda: NOON)
@@ -961,7 +961,7 @@ def test_two_phones_send_the_same_bytes_over_real_sockets_but_for_the_payload(tm
         with (
             Store.create(tmp_path / name, predictor="seqmf") as store,
             Client(url, timeout=60.0, attempts=1) as client,
-            mock.patch("nextapp.privacy.blind_signatures.secrets", SeededSecrets()),
+            mock.patch("nextapp.privacy.tokens.secrets", SeededSecrets()),
         ):
             phone = Phone(store, clock=lambda: NOON)
             for number, app in enumerate(launches):

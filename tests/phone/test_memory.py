@@ -28,8 +28,7 @@ from nextapp.phone.limits import (
     read_broadcast,
 )
 from nextapp.privacy import mechanism
-from nextapp.privacy.blind_signatures import Blinding
-from nextapp.privacy.tokens import MESSAGE, Token
+from nextapp.privacy.tokens import MESSAGE, Blinding, Token
 from nextapp.randomness import KeyedBits
 from nextapp.wire import (
     MOST_CELLS,

@@ -229,7 +229,7 @@ def transcript(
     secrets = SeededSecrets()
     now, history, data = NOON, History(), b""
     with ExitStack() as stack:
-        stack.enter_context(mock.patch("nextapp.privacy.blind_signatures.secrets", secrets))
+        stack.enter_context(mock.patch("nextapp.privacy.tokens.secrets", secrets))
         opened = Opened(stack, path)
         when = NOON - 1e9
         for app, gap in () if isinstance(launches, Launches) else launches:

@@ -9,7 +9,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from nextapp.privacy.blind_signatures import (
+from nextapp.privacy.tokens import (
     BadSignature,
     Blinding,
     E,

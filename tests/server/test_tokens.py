@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from servers import SETTINGS, Client, Device, ServerProcess, payload, report_of
 
-from nextapp.privacy.blind_signatures import BadSignature
-from nextapp.privacy.tokens import MESSAGE, Token, from_base64, public_key
+from nextapp.privacy.tokens import MESSAGE, BadSignature, Token, from_base64, public_key
 from nextapp.server import administration
 from nextapp.server.devices import NotIssued
 from nextapp.server.federation import open_federation

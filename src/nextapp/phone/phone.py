@@ -51,9 +51,8 @@ from nextapp.phone.store import (
 )
 from nextapp.predictor import Habits, Reason
 from nextapp.privacy import Mechanism
-from nextapp.privacy.blind_signatures import BadSignature, Blinding
 from nextapp.privacy.ledger import Amounts, BudgetSpent, ClockError
-from nextapp.privacy.tokens import MESSAGE, Token, public_key
+from nextapp.privacy.tokens import MESSAGE, BadSignature, Blinding, Token, public_key
 from nextapp.randomness import Bits, SystemBits, below
 from nextapp.suggestions import STEADY
 from nextapp.wire import Broadcast, Floats, TokenKey, WireError, pack, unpack

@@ -22,9 +22,8 @@ from typing import Any, NamedTuple, Self
 
 from nextapp.names import unknown
 from nextapp.phone.limits import LONGEST_NAME, PREDICTORS, Limits
-from nextapp.privacy.blind_signatures import Blinding
 from nextapp.privacy.ledger import DamagedError, Ledger, LedgerError, StorageError
-from nextapp.privacy.tokens import Token
+from nextapp.privacy.tokens import Blinding, Token
 from nextapp.storage import create_atomically, write_atomically
 from nextapp.wire import Report, digest_of
 

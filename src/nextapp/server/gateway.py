@@ -31,9 +31,15 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from nextapp.privacy import requested_mechanism
-from nextapp.privacy.blind_signatures import BadSignature, PublicKey
 from nextapp.privacy.mechanism import FiniteMechanism
-from nextapp.privacy.tokens import Token, from_base64, public_key, to_base64
+from nextapp.privacy.tokens import (
+    BadSignature,
+    PublicKey,
+    Token,
+    from_base64,
+    public_key,
+    to_base64,
+)
 from nextapp.server.database import VaultError
 from nextapp.server.devices import BadCode, NotIssued
 from nextapp.server.listening import Allowance, ServerLimits, network_of

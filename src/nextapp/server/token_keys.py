@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
-from nextapp.privacy.blind_signatures import E, PrivateKey
+from nextapp.privacy.tokens import E, PrivateKey
 from nextapp.server.database import Database
 from nextapp.wire import MOST_TOKENS, TokenKey
 
