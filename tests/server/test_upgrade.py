@@ -40,8 +40,8 @@ def folder(tmp_path):
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("nextapp.server.vault.SCHEMA_VERSION", 99, "the schema 8, this version knows 99"),
-        ("nextapp.server.vault.SCHEMA_VERSION", 1, "the schema 8, this version knows 1"),
+        ("nextapp.server.vault.SCHEMA_VERSION", 99, "the schema 9, this version knows 99"),
+        ("nextapp.server.vault.SCHEMA_VERSION", 1, "the schema 9, this version knows 1"),
         ("nextapp.learners.CHECKPOINT_VERSION", "99", "no checkpoint of this version"),
     ],
 )

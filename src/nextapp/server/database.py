@@ -64,7 +64,7 @@ class Database:
     ) -> None:
         self.path = path
         self._statements = [*schema.split(";")[:-1], _SEAL]
-        self._sealed_sum = _sealed_sum(self._statements, sealed)
+        self._sealed = _contents(self._statements, sealed)
         self._count: CommitCount | None = None
         self._busy_seconds = busy_seconds
         self._writing = threading.Lock()
@@ -135,7 +135,7 @@ class Database:
 
     def _seal(self) -> int:
         """Count the commit that is under way, and write the checksum of the sealed tables anew."""
-        set_ = f"commits = commits + 1, row_sum = row_sum(commits + 1, {self._sealed_sum})"
+        set_ = f"commits = commits + 1, row_sum = {_sum_of(['(commits + 1)', *self._sealed])}"
         rows = self._writer.execute(f"UPDATE seal SET {set_} RETURNING commits").fetchall()
         return int(rows[0][0])
 
@@ -148,10 +148,10 @@ class Database:
             return ["its tables are not those that this version makes"]
         found = []
         for table, columns in self._row_sums().items():
-            (n,) = self.row(f"SELECT count(*) FROM {table} WHERE row_sum != row_sum({columns})")
+            (n,) = self.row(f"SELECT count(*) FROM {table} WHERE row_sum != {_sum_of(columns)}")
             if n:
                 found.append(f"{n:,} rows of the table {table} are not what was written")
-        intact = f"row_sum = row_sum(commits, {self._sealed_sum})"
+        intact = f"row_sum = {_sum_of(['commits', *self._sealed])}"
         seals = self.rows(f"SELECT commits, {intact} FROM seal")
         n_commits = seals[0][0] if len(seals) == 1 else 0
         if len(seals) != 1 or not seals[0][1]:
@@ -175,7 +175,7 @@ class Database:
         """Take what is there for what was written."""
         with self.transaction() as write:
             for table, columns in self._row_sums().items():
-                write.execute(f"UPDATE {table} SET row_sum = row_sum({columns})")
+                write.execute(f"UPDATE {table} SET row_sum = {_sum_of(columns)}")
             n = write.execute("UPDATE seal SET commits = commits RETURNING commits").fetchall()
         if self._count is not None:
             self._count.close()
@@ -184,13 +184,13 @@ class Database:
         self._count = CommitCount(path, new=True)
         self._count.raise_to(int(n[0][0]) + 1)
 
-    def _row_sums(self) -> dict[str, str]:
+    def _row_sums(self) -> dict[str, list[str]]:
         """The columns under the checksum of a row, by table."""
         with closing(_empty(self._statements)) as empty:
             tables = [row[0] for row in empty.execute("SELECT name FROM sqlite_master")]
             columns = {table: _columns(empty, table) for table in tables}
         return {
-            table: ", ".join(names[:-1])
+            table: names[:-1]
             for table, names in columns.items()
             if names and names[-1] == "row_sum" and table != "seal"
         }
@@ -247,7 +247,7 @@ class Database:
             f"{self.path.absolute().as_uri()}?mode=rw",  # one that was deleted is not made anew
             timeout=self._busy_seconds, isolation_level=None, check_same_thread=False, uri=True,
         )  # fmt: skip
-        connection.create_function("row_sum", -1, row_sum, deterministic=True)
+        connection.create_function("crc32", 1, zlib.crc32, deterministic=True)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")  # a commit is on disk when it returns
         connection.execute("PRAGMA secure_delete = ON")
@@ -276,15 +276,21 @@ class Database:
                 )
 
 
-def row_sum(*values: Any) -> int:
+def row_sum(*values: bytes | str | int) -> int:
     """The checksum of the values of a row."""
-    total = 0
-    for value in values:
-        total = zlib.crc32(value if isinstance(value, bytes) else repr(value).encode(), total)
-    return total
+    return zlib.crc32(b",".join(v if isinstance(v, bytes) else str(v).encode() for v in values))
 
 
-_SEAL = "CREATE TABLE seal (commits INTEGER NOT NULL, row_sum INTEGER NOT NULL)"
+def _sum_of(columns: Sequence[str]) -> str:
+    """`row_sum` in SQL: all rows of a large table are checked in a second.
+
+    Tables are STRICT, so that `PRAGMA integrity_check` sees a value of another type.
+    """
+    values = " || ',' || ".join(columns)
+    return f"crc32(CAST({values} AS BLOB))"
+
+
+_SEAL = "CREATE TABLE seal (commits INTEGER NOT NULL, row_sum INTEGER NOT NULL) STRICT"
 
 
 def _empty(statements: Sequence[str]) -> sqlite3.Connection:
@@ -299,15 +305,15 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
     return [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
 
 
-def _sealed_sum(statements: Sequence[str], tables: Sequence[str]) -> str:
+def _contents(statements: Sequence[str], tables: Sequence[str]) -> list[str]:
     """An expression for each table: all its rows as one text."""
     with closing(_empty(statements)) as empty:
         rows = {table: " || ',' || ".join(map("quote({})".format, _columns(empty, table)))
                 for table in tables}  # fmt: skip
-    return ", ".join(
-        f"(SELECT group_concat({row}) FROM (SELECT * FROM {table} ORDER BY 1))"
+    return [
+        f"(SELECT coalesce(group_concat({row}), '') FROM (SELECT * FROM {table} ORDER BY 1))"
         for table, row in rows.items()
-    )
+    ]
 
 
 class CommitCount:

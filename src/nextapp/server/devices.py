@@ -24,14 +24,15 @@ SECRET_BYTES = 32
 
 DEVICES_SCHEMA = """
 CREATE TABLE codes (
-    hash BLOB PRIMARY KEY, expires REAL NOT NULL, uses INTEGER NOT NULL, name TEXT NOT NULL,
-    row_sum INTEGER NOT NULL) WITHOUT ROWID;
+    hash BLOB PRIMARY KEY, expires INTEGER NOT NULL, uses INTEGER NOT NULL, name TEXT NOT NULL,
+    row_sum INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE devices (
-    hash BLOB PRIMARY KEY, day INTEGER NOT NULL, expires REAL NOT NULL, code TEXT NOT NULL,
-    name BLOB NOT NULL, row_sum INTEGER NOT NULL) WITHOUT ROWID;
+    hash BLOB PRIMARY KEY, day INTEGER NOT NULL, expires INTEGER NOT NULL, code TEXT NOT NULL,
+    row_sum INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 """
 
-_NAME_LENGTH = 16  # hexadecimal digits
+_NAME_BYTES = 8
+_NEVER = 1 << 53  # seconds since 1970
 _REWRITTEN_AT_ONCE = 10_000  # devices: some hundredths of a second
 
 
@@ -111,7 +112,7 @@ class Devices:
         letters = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
         code = "-".join("".join(secrets.choice(letters) for _ in range(4)) for _ in range(4))
         with self._database.transaction() as write:
-            row = _code_hash(code), float(expires), uses, name
+            row = _code_hash(code), int(expires), uses, name
             write.execute("INSERT INTO codes VALUES (?, ?, ?, ?, ?)", (*row, row_sum(*row)))
         return code
 
@@ -145,8 +146,8 @@ class Devices:
         self._in_order = False
         with self._database.transaction() as write:
             name = _use_code(write, code, now)
-            row = key, int(now // 86_400), float(now + seconds), name, key[: _NAME_LENGTH // 2]
-            write.execute("INSERT INTO devices VALUES (?, ?, ?, ?, ?, ?)", (*row, row_sum(*row)))
+            row = key, int(now // 86_400), int(min(now + seconds, _NEVER)), name
+            write.execute("INSERT INTO devices VALUES (?, ?, ?, ?, ?)", (*row, row_sum(*row)))
         return secret
 
     def knows(self, secret: str, now: float = -math.inf) -> bool:
@@ -187,15 +188,15 @@ class Devices:
     def listing(self, limit: int = -1) -> list[Device]:
         """The first `limit` devices by name, an order that says nothing about them; -1: all."""
         rows = self._database.rows(
-            "SELECT name, day, expires, code FROM devices ORDER BY name LIMIT ?", (limit,)
+            "SELECT hash, day, expires, code FROM devices ORDER BY hash LIMIT ?", (limit,)
         )
-        return [Device(name.hex(), *rest) for name, *rest in rows]
+        return [Device(key[:_NAME_BYTES].hex(), *rest) for key, *rest in rows]
 
     def expel(self, name: str | None = None, code: str | None = None) -> int:
         """Forget the device of this name, or all that enrolled by codes of a name; how many."""
         if code is not None:
             return self._forget("code = ?", code)
-        return self._forget("name = ?", _name_bytes(name))
+        return self._forget(f"substr(hash, 1, {_NAME_BYTES}) = ?", _name_bytes(name))
 
     def expel_expired(self, now: float) -> int:
         """Forget devices whose time is over; how many."""
@@ -213,23 +214,21 @@ def _use_code(write: sqlite3.Connection, code: str, now: float) -> str:
     """Take one use of a code; its name."""
     key = _code_hash(code)
     write.execute("DELETE FROM codes WHERE expires <= ?", (now,))
-    row = write.execute("SELECT uses, name FROM codes WHERE hash = ?", (key,)).fetchone()
+    found = write.execute("SELECT expires, uses, name FROM codes WHERE hash = ?", (key,))
+    row = found.fetchone()
     if row is None:
         raise BadCode
-    if row[0] > 1:
-        write.execute(
-            "UPDATE codes SET uses = uses - 1, row_sum = row_sum(hash, expires, uses - 1, name) "
-            "WHERE hash = ?",
-            (key,),
-        )
-    else:
-        write.execute("DELETE FROM codes WHERE hash = ?", (key,))
-    return str(row[1])
+    expires, uses, name = row
+    write.execute("DELETE FROM codes WHERE hash = ?", (key,))
+    if uses > 1:
+        row = key, expires, uses - 1, name
+        write.execute("INSERT INTO codes VALUES (?, ?, ?, ?, ?)", (*row, row_sum(*row)))
+    return str(name)
 
 
 def _name_bytes(name: str | None) -> bytes:
-    if name is None or re.fullmatch(f"[0-9a-f]{{{_NAME_LENGTH}}}", name) is None:
-        raise ValueError(f"a device's name has {_NAME_LENGTH} hexadecimal digits, got {name!r}.")
+    if name is None or re.fullmatch(f"[0-9a-f]{{{2 * _NAME_BYTES}}}", name) is None:
+        raise ValueError(f"a device's name has {2 * _NAME_BYTES} hexadecimal digits, got {name!r}.")
     return bytes.fromhex(name)
 
 

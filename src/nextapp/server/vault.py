@@ -51,7 +51,7 @@ _GROUPS_AT_ONCE = 8  # of them: some hundredths of a second
 _BUSY_SECONDS = 2.0
 _MOST_AT_ONCE = 1000  # reports in one transaction
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 _SCHEMA = (
     DEVICES_SCHEMA
     + TOKEN_KEYS_SCHEMA
@@ -60,16 +60,16 @@ CREATE TABLE rounds (
     number INTEGER PRIMARY KEY, opened REAL NOT NULL, deadline REAL NOT NULL,
     n_reports INTEGER NOT NULL, extensions INTEGER NOT NULL, closed INTEGER NOT NULL,
     ends REAL NOT NULL, goal INTEGER NOT NULL, minimum INTEGER NOT NULL, seconds REAL NOT NULL,
-    grace REAL NOT NULL);
-CREATE TABLE broadcasts (number INTEGER PRIMARY KEY, data BLOB NOT NULL);
+    grace REAL NOT NULL) STRICT;
+CREATE TABLE broadcasts (number INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT;
 CREATE TABLE digests (
-    number INTEGER PRIMARY KEY, sha256 TEXT NOT NULL, row_sum INTEGER NOT NULL);
+    number INTEGER PRIMARY KEY, sha256 TEXT NOT NULL, row_sum INTEGER NOT NULL) STRICT;
 CREATE TABLE reports (
-    key BLOB PRIMARY KEY, payload BLOB NOT NULL, checksum INTEGER NOT NULL) WITHOUT ROWID;
+    key BLOB PRIMARY KEY, payload BLOB NOT NULL, checksum INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE tallies (
     number INTEGER PRIMARY KEY, n_reports INTEGER NOT NULL, tally BLOB NOT NULL,
-    shape TEXT NOT NULL, checksum BLOB NOT NULL);
-CREATE TABLE flags (name TEXT PRIMARY KEY) WITHOUT ROWID;
+    shape TEXT NOT NULL, checksum BLOB NOT NULL) STRICT;
+CREATE TABLE flags (name TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
 """
 )
 _SEALED = ("rounds", "token_keys", "key_rules", "flags", "sqlite_sequence")
@@ -505,7 +505,9 @@ class Vault:
             )
         if others:
             self.database.accept_damage()
-        n_damaged = sum(damaged for _, damaged in self._payloads())
+        (n_damaged,) = self.database.row(
+            "SELECT count(*) FROM reports WHERE checksum != crc32(CAST(key || payload AS BLOB))"
+        )
         if n_damaged and not leave_damaged:
             raise VaultDamaged(
                 f"{n_damaged:,} reports of the current round in {self.path} are not what was "
