@@ -227,16 +227,37 @@ def test_tables_fit_80_columns(run):
 
 
 def test_estimates_rest_on_what_was_seen():
+    """Code is compiled in the first part; what the later half of the parts took is what counts."""
     now = [0.0]
-    clock = screen.StepClock(lambda: now[0])
-    assert clock.left("rounds", 0, 10) == ""  # nothing is known yet
-    now[0] = 6.0
-    assert clock.left("rounds", 2, 10) == "step: 24 s left"
-    now[0] = 100.0
-    assert clock.left("other", 3, 6) == ""  # a new step begins at 3
-    now[0] = 400.0
-    assert clock.left("other", 4, 6) == "step: 10 min left"
-    assert clock.left("other", 6, 6) == ""
+    left = screen.TimeLeft(lambda: now[0])
+    assert left.words(0, 100) == ""  # nothing is known yet
+    now[0] = 60.0
+    assert left.words(1, 100) == ""
+    now[0] = 66.0
+    assert left.words(3, 100) == ""  # two of a hundred: too few to tell
+    now[0] = 72.0
+    assert left.words(6, 100) == "about 3 min left"  # the last 3 took 6 s: 94 times 2 s
+    now[0] = 132.0
+    assert left.words(16, 100) == "about 8 min left"  # the last 10 took 60 s: 84 times 6 s
+    now[0] = 162.0
+    assert left.words(99, 100) == "a few seconds left"
+    assert left.words(100, 100) == ""
+
+
+def test_only_what_is_nearly_all_of_a_command_tells_its_end(monkeypatch):
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=100)
+    monkeypatch.setattr(screen, "err", terminal)
+    with screen.progress("round") as report:
+        for step in ("making phones", "rounds"):
+            for done in range(1, 4):
+                report(step, done, 9)
+    shown = terminal.file.getvalue()
+    assert "a few seconds left" in shown
+    assert "left" not in shown.split("rounds")[0]
+    with screen.progress() as report:
+        for done in range(1, 4):
+            report("rounds", done, 9)
+    assert "left" not in terminal.file.getvalue()[len(shown) :]
 
 
 SLEEP = "import time; time.sleep(60)"

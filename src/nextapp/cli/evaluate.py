@@ -230,7 +230,7 @@ def tune(
     out.parent.mkdir(exist_ok=True)
     file = out.with_suffix(".db")
     when_stopped_say(f"Finished trials are in {file}: the same command continues from there.")
-    with screen.progress() as report:
+    with screen.progress("tuning") as report:
         report("reading", 0, 0)
         log = log_options.read(source, experiment.seed)
         best, found = choose_settings(

@@ -45,7 +45,7 @@ def new_phones(
     settings = settings_from(NewPhoneStudy, {**given, "data": source})
     for epsilon in settings.epsilons:
         options.check_epsilon(epsilon)
-    with screen.progress() as report:
+    with screen.progress("new phones") as report:
         log = None
         if not settings.synthetic:
             report("reading", 0, 0)

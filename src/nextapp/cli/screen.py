@@ -27,15 +27,17 @@ _COLORS: Any = None if os.environ.get("NO_COLOR") else "auto"  # None: no bold e
 out = Console(highlight=False, color_system=_COLORS)
 err = Console(stderr=True, highlight=False, color_system=_COLORS)
 _BARS = " ▁▂▃▄▅▆▇█"
+_FEW = 10.0  # seconds: what a command still does after its last part counts
+_LEAST_SHARE = 0.05  # of a command that is done before its end is estimated
 
 
 @contextmanager
-def progress() -> Iterator[Any]:
+def progress(most: str = "") -> Iterator[Any]:
     """A line that shows what is being done, gone at the end. Yields report(what, done, total).
 
-    The clock is that of the whole command. How long the present step will still take is estimated
-    from its finished parts, and not before one of them is done. A line says so if code is compiled.
-    Where standard error is no terminal only that line is written.
+    The clock is that of the whole command. How long the command will still take is told while it
+    does what begins with ``most``: equal parts that are nearly all of the rest of its work. A line
+    says so if code is compiled. Where standard error is no terminal only that line is written.
     """
     if "nextapp.compiled" in sys.modules:  # without it nothing is compiled
         _announce_compiling()
@@ -50,41 +52,46 @@ def progress() -> Iterator[Any]:
         disable=err.quiet or not err.is_terminal,
     ) as bar:
         task = bar.add_task("", total=None, left="")
-        steps = StepClock(time.monotonic)
+        time_left = TimeLeft(time.monotonic)
 
         def report(what: str, done: int, total: int) -> None:
-            left = steps.left(what, done, total)
+            left = time_left.words(done, total) if most and what.startswith(most) else ""
             bar.update(task, description=what, completed=done, total=total or None, left=left)
 
         yield report
 
 
-class StepClock:
-    """How long a step will still take, in words."""
+class TimeLeft:
+    """How long equal parts will still take, by the time of the later half of those done.
 
-    def __init__(self, clock: Any) -> None:
+    In the earlier half code may have been compiled.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._step: tuple[str, int] | None = None
-        self._begin = (0.0, 0)
+        self._seen: list[tuple[int, float]] = []
 
-    def left(self, what: str, done: int, total: int) -> str:
-        """After `done` of `total` parts of a step; "" while nothing can be estimated."""
-        if (what, total) != self._step:
-            self._step, self._begin = (what, total), (self._clock(), done)
-        began, before = self._begin
-        if not total or done <= before:
+    def words(self, done: int, total: int) -> str:
+        """After `done` of `total` parts; "" while too few are done to tell, and at the end."""
+        if done < 1 or done == total:
             return ""
-        each = (self._clock() - began) / (done - before)
-        return f"step: {duration(each * (total - done))} left" if done < total else ""
+        now = self._clock()
+        self._seen.append((done, now))
+        if done - self._seen[0][0] < _LEAST_SHARE * total:
+            return ""
+        earlier = (seen for seen in reversed(self._seen) if seen[0] <= done / 2)
+        before, began = next(earlier, self._seen[0])
+        seconds = (now - began) / (done - before) * (total - done)
+        return f"about {duration(seconds)} left" if seconds > _FEW else "a few seconds left"
 
 
 def duration(seconds: float) -> str:
     """
-    >>> duration(0.3), duration(42), duration(200), duration(7500)
-    ('1 s', '42 s', '3 min', '2.1 h')
+    >>> duration(42), duration(200), duration(7500)
+    ('42 s', '3 min', '2.1 h')
     """
     if seconds < 90:
-        return f"{max(1, round(seconds))} s"
+        return f"{round(seconds)} s"
     return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 

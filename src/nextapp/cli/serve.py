@@ -445,7 +445,7 @@ def play_phones(
             administration.close_round(data, time.time(), number, grace=False)
 
     try:
-        with tempfile.TemporaryDirectory() as folder, screen.progress() as report:
+        with tempfile.TemporaryDirectory() as folder, screen.progress("round") as report:
             report("phones enrol", 0, phones)
             fleet = SimulatedPhones(
                 server, Path(folder), phones=phones, seed=seed, code=code, ca=ca, n_apps=apps

@@ -71,18 +71,12 @@ def simulate(
 def _run(
     settings: simulation.Settings, out: Path | None, ray_workers: int, device: str
 ) -> dict[str, Any]:
-    with screen.progress() as report:
+    with screen.progress("round") as report:
         report("making phones", 0, 0)
-        done = [0]
 
         def show_round(record: dict[str, Any]) -> None:
-            done[0] = record["round"] + 1
-            left = (settings.rounds - done[0]) * record["seconds"]
-            report(
-                f"round {done[0]}: {record['phones_per_second']:,.0f} phones/s, {left:.0f} s left",
-                done[0],
-                settings.rounds,
-            )
+            speed = f"{record['phones_per_second']:,.0f} phones/s"
+            report(f"rounds, {speed}", record["round"] + 1, settings.rounds)
 
         world = _world(settings, ray_workers, device)
         result = simulation.run(settings, world, out, show_round)

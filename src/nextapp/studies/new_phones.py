@@ -145,7 +145,7 @@ def run(
     for number, (crowd, phones) in enumerate(draws):
         priors = [None, *learn_priors(settings, crowd, number, report)]
         for done, phone in enumerate(phones):
-            report(f"draw {number + 1} of {len(draws)}: new phones", done, len(phones))
+            report("new phones", number * len(phones) + done, len(draws) * len(phones))
             rates = np.array([hit_rates(phone, prior) for prior in priors])
             by_user.setdefault(phone.user, []).append(rates)
     means = np.array([np.mean(each, axis=0) for each in by_user.values()])  # (users, priors, cells)

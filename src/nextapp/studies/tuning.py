@@ -367,10 +367,13 @@ def choose_settings(
     models: tuple[str, ...] = TUNED,
 ) -> tuple[Experiment, dict[str, Chosen]]:
     """The experiment with the settings chosen for each of the models, and the tunings."""
-    found = {
-        model: tune(log, experiment, model, progress, tuning=tuning, storage=storage)
-        for model in models
-    }
+    found: dict[str, Chosen] = {}
+
+    def report(what: str, done: int, total: int) -> None:
+        progress(what, len(found) * total + done, len(models) * total)
+
+    for model in models:
+        found[model] = tune(log, experiment, model, report, tuning=tuning, storage=storage)
     settings: dict[str, Any] = {model: chosen.training for model, chosen in found.items()}
     return replace(experiment, **settings), found
 
