@@ -200,7 +200,7 @@ def write(root: Path) -> None:
     ]
     if missing:
         sys.exit(f"the picture stays as it is; not measured yet: {'; '.join(missing)}")
-    words = "What each part of the predictor is worth: change of hit rates without it, on four logs"
+    words = "What each part of the predictor is worth: change of hit rates without it, on five logs"
     plots.save(parts_picture(found), root / PICTURE, words)
     (root / PICTURE).with_suffix(".png").unlink()  # pages show the SVG
 
