@@ -28,7 +28,7 @@ from nextapp.evaluation.static import user_means
 from nextapp.intervals import bootstrap_means, interval
 from nextapp.predictors import Predictor
 from nextapp.studies.dynamic import DynamicExperiment
-from nextapp.studies.settings import CEILING, Experiment
+from nextapp.studies.experiment import CEILING, Experiment
 
 METRICS = ("HR@1", "HR@3", "HR@5")
 Figures = tuple[float, float, float]  # mean, low, high

@@ -23,7 +23,7 @@ from nextapp.data.loading import load
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import evaluate, exam, find_preset
 from nextapp.intervals import bootstrap_means, interval
-from nextapp.studies.settings import Experiment
+from nextapp.studies.experiment import Experiment
 
 RIVALS = ("mru", "mfu", "sr", "sr-od")
 SPLIT = "fraction:0.8,0,0.2"

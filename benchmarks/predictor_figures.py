@@ -28,7 +28,7 @@ from nextapp.data.cutting import Split
 from nextapp.data.loading import load
 from nextapp.evaluation import Evaluation, evaluate, exam, find_preset
 from nextapp.predictor import GROUPS, STATISTICS
-from nextapp.studies.settings import Experiment
+from nextapp.studies.experiment import Experiment
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path("docs/results/predictor.json")

@@ -117,7 +117,7 @@ def settings_page() -> str:
     from nextapp.server.settings import FederationSettings
     from nextapp.studies.dynamic import DynamicExperiment
     from nextapp.studies.new_phones import NewPhoneStudy
-    from nextapp.studies.settings import Experiment
+    from nextapp.studies.experiment import Experiment
     from nextapp.wire import ModelSettings
 
     kinds: list[tuple[str, type[Any]]] = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nextapp.compiled import form_for
 from nextapp.data.loading import load
 from nextapp.predictors import predictor_loop
-from nextapp.studies.settings import Experiment
+from nextapp.studies.experiment import Experiment
 from nextapp.studies.static import run
 
 

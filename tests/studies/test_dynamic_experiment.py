@@ -14,7 +14,7 @@ from nextapp.randomness import KeyedBits
 from nextapp.settings import as_toml
 from nextapp.studies import dynamic
 from nextapp.studies.dynamic import DynamicExperiment, run
-from nextapp.studies.settings import plain_values, settings_on_data
+from nextapp.studies.experiment import plain_values, settings_on_data
 from nextapp.wire import ModelSettings
 
 SOURCE = "synthetic:phones=25,apps=20,days=12,sessions=4"

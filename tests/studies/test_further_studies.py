@@ -19,7 +19,7 @@ from nextapp.studies.reproduce.studies import (
     run_one_round,
     run_windows,
 )
-from nextapp.studies.settings import Experiment, training_from
+from nextapp.studies.experiment import Experiment, training_from
 from nextapp.studies.tuning import RepeatedTuning, tune
 
 SOURCE = "synthetic:phones=25,apps=15,days=8,sessions=4"

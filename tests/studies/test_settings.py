@@ -5,7 +5,7 @@ import tomllib
 import pytest
 
 from nextapp.settings import as_toml, read_toml
-from nextapp.studies.settings import MODELS, Experiment, experiment_from
+from nextapp.studies.experiment import MODELS, Experiment, experiment_from
 
 
 def test_settings_survive_their_toml():

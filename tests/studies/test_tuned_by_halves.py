@@ -12,7 +12,7 @@ from nextapp.evaluation.dynamic_environment import Courses
 from nextapp.studies import dynamic
 from nextapp.studies.dynamic import DynamicExperiment
 from nextapp.studies.reproduce import running
-from nextapp.studies.settings import training_values
+from nextapp.studies.experiment import training_values
 
 DATA = "synthetic:lsapp,phones=40,days=12"
 

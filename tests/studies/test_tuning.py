@@ -14,7 +14,7 @@ import pytest
 
 from nextapp.data.loading import load
 from nextapp.data.log import LaunchLog
-from nextapp.studies.settings import Experiment, experiment_from, training_values
+from nextapp.studies.experiment import Experiment, experiment_from, training_values
 from nextapp.studies.tuning import GRID_SIZE, PAPER_GRID, Tuning, tune, tuning_exam
 
 

@@ -17,7 +17,7 @@ from nextapp.evaluation.dynamic_environment import REGIMES
 from nextapp.predictors import MODELS
 from nextapp.studies import dynamic as experiments
 from nextapp.studies.dynamic import PRIVATE, DynamicExperiment
-from nextapp.studies.settings import settings_on_data
+from nextapp.studies.experiment import settings_on_data
 from nextapp.table import Column, Measured, Table, measured_from
 
 _ALL = {"regimes": REGIMES, "models": MODELS, "mechanisms": PRIVATE, "metrics": METRICS}

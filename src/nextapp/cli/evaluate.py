@@ -26,7 +26,7 @@ from nextapp.names import count
 from nextapp.settings import as_toml
 from nextapp.storage import write_atomically
 from nextapp.studies import static
-from nextapp.studies.settings import Experiment, experiment_from, versions
+from nextapp.studies.experiment import Experiment, experiment_from, versions
 from nextapp.table import Column, Mark, Marked, Table
 
 if TYPE_CHECKING:

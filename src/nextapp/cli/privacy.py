@@ -19,7 +19,7 @@ from nextapp.cli.commands import Group, option
 from nextapp.cli.options import options_of
 from nextapp.privacy import Mechanism
 from nextapp.settings import setting
-from nextapp.studies.settings import versions
+from nextapp.studies.experiment import versions
 from nextapp.table import Marked, Table, number
 
 app = Group(

@@ -40,7 +40,7 @@ from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.settings import setting
 from nextapp.studies.mechanisms import FORMS, NONE, mechanism_for_simulation
-from nextapp.studies.settings import (
+from nextapp.studies.experiment import (
     Experiment,
     check_ceiling,
     check_names,

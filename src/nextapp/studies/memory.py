@@ -36,7 +36,7 @@ from nextapp.predictors import Predictor, build
 from nextapp.predictors.rivals import CountMix
 from nextapp.progress import Progress, silent
 from nextapp.settings import setting
-from nextapp.studies.settings import versions
+from nextapp.studies.experiment import versions
 from nextapp.suggestions import keep_scores
 from nextapp.wire import Floats
 

@@ -30,7 +30,7 @@ from nextapp.predictors import factorised
 from nextapp.predictors.pooled import OtherPhones, pool_phones
 from nextapp.progress import Progress
 from nextapp.storage import write_atomically
-from nextapp.studies.settings import Experiment, training_values, versions
+from nextapp.studies.experiment import Experiment, training_values, versions
 from nextapp.wire import Broadcast, WireError, model_settings_from, pack, unpack
 
 VERSION = "2"  # of a model file

@@ -33,7 +33,7 @@ from nextapp.privacy.walsh import Walsh, fewest_bits
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.settings import setting
-from nextapp.studies.settings import versions
+from nextapp.studies.experiment import versions
 from nextapp.wire import Crowd, Floats
 
 BINS = ((0, 10), (10, 20), (20, 50), (50, 100), (100, 200), (200, 500), (500, 1000))

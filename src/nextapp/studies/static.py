@@ -14,7 +14,7 @@ from nextapp.evaluation import Evaluation, evaluate, exam, find_preset
 from nextapp.predictors import CEILING
 from nextapp.progress import Progress, silent
 from nextapp.settings import as_toml
-from nextapp.studies.settings import Experiment, versions
+from nextapp.studies.experiment import Experiment, versions
 
 DEMO = "synthetic:lsapp"  # the data of the demonstration
 

@@ -40,7 +40,7 @@ from nextapp.predictors import FEDERATED
 from nextapp.predictors.training import Training, frozen, without_sequence
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
-from nextapp.studies.settings import Experiment, training_from, training_values
+from nextapp.studies.experiment import Experiment, training_from, training_values
 from nextapp.wire import Floats, WireError
 
 HELD_OUT = 1 / 8

@@ -20,7 +20,7 @@ import nextapp
 from nextapp.names import unknown
 from nextapp.settings import read_toml
 from nextapp.studies.reproduce.sources import NAMES, Source, log_source, source
-from nextapp.studies.settings import versions
+from nextapp.studies.experiment import versions
 
 PARTS: Mapping[str, str] = {
     "fig1": "round",

@@ -47,7 +47,7 @@ from nextapp.studies.reproduce.studies import (
     run_one_round,
     run_windows,
 )
-from nextapp.studies.settings import (
+from nextapp.studies.experiment import (
     experiment_from,
     settings_on_data,
     training_from,

@@ -25,7 +25,7 @@ from nextapp.randomness import KeyedBits
 from nextapp.studies import dynamic
 from nextapp.studies.dynamic import DynamicExperiment
 from nextapp.studies.mechanisms import FORMS, PRINTED, mechanism_for_simulation
-from nextapp.studies.settings import check_names
+from nextapp.studies.experiment import check_names
 from nextapp.wire import Broadcast, Floats, ModelSettings, Report
 
 # --- one round --------------------------------------------------------------------------------
