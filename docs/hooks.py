@@ -116,8 +116,8 @@ def settings_page() -> str:
     from nextapp.predictors.training import Training
     from nextapp.server.settings import FederationSettings
     from nextapp.studies.dynamic import DynamicExperiment
-    from nextapp.studies.new_phones import NewPhoneStudy
     from nextapp.studies.experiment import Experiment
+    from nextapp.studies.new_phones import NewPhoneStudy
     from nextapp.wire import ModelSettings
 
     kinds: list[tuple[str, type[Any]]] = [

@@ -5,8 +5,7 @@ from __future__ import annotations
 from nextapp.compiled import form_for
 from nextapp.data.loading import load
 from nextapp.predictors import predictor_loop
-from nextapp.studies.experiment import Experiment
-from nextapp.studies.static import run
+from nextapp.studies.experiment import Experiment, run
 
 
 def test_what_is_compiled_ahead_is_what_a_log_needs(monkeypatch):

@@ -352,9 +352,9 @@ def test_the_help_of_evaluate_names_every_model(run):
 
 
 def test_the_demo_leaves_a_folder_with_table_plot_and_settings(run, tmp_path, monkeypatch):
-    from nextapp.studies import static
+    from nextapp.studies import experiment
 
-    monkeypatch.setattr(static, "DEMO", SMALL)
+    monkeypatch.setattr(experiment, "DEMO", SMALL)
     run("demo", "--out", "d")
     names = {file.name for file in (tmp_path / "d").iterdir()}
     assert names == {

@@ -12,6 +12,7 @@ from nextapp.evaluation import METRICS, exam, find_preset, mark
 from nextapp.evaluation.lab_seqmf import LabSeqMF
 from nextapp.predictors.training import frozen
 from nextapp.studies.dynamic import DynamicExperiment
+from nextapp.studies.experiment import Experiment, training_from
 from nextapp.studies.reproduce.studies import (
     Cost,
     OneRound,
@@ -19,7 +20,6 @@ from nextapp.studies.reproduce.studies import (
     run_one_round,
     run_windows,
 )
-from nextapp.studies.experiment import Experiment, training_from
 from nextapp.studies.tuning import RepeatedTuning, tune
 
 SOURCE = "synthetic:phones=25,apps=15,days=8,sessions=4"

@@ -11,8 +11,8 @@ from nextapp.data.loading import load
 from nextapp.evaluation.dynamic_environment import Courses
 from nextapp.studies import dynamic
 from nextapp.studies.dynamic import DynamicExperiment
-from nextapp.studies.reproduce import running
 from nextapp.studies.experiment import training_values
+from nextapp.studies.reproduce import running
 
 DATA = "synthetic:lsapp,phones=40,days=12"
 

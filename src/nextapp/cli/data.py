@@ -149,11 +149,11 @@ def demo(out: Path, seed: int, json: Path | None) -> None:
     SeqMF is trained by 20 federated rounds on the synthetic twin of LSApp.
     """
     from nextapp.cli.evaluate import show_result
-    from nextapp.studies import static
+    from nextapp.studies import experiment
 
     start = time.perf_counter()
     with screen.progress() as report:
-        result = static.demo(out, seed, report)
+        result = experiment.demo(out, seed, report)
     show_result(result)
     screen.out.print(
         f"\nWrote table.csv, hit-rates.svg, result.json and settings.toml to "

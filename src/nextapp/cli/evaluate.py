@@ -25,8 +25,7 @@ from nextapp.evaluation.static import (
 from nextapp.names import count
 from nextapp.settings import as_toml
 from nextapp.storage import write_atomically
-from nextapp.studies import static
-from nextapp.studies.experiment import Experiment, experiment_from, versions
+from nextapp.studies.experiment import Experiment, experiment_from, run, versions
 from nextapp.table import Column, Mark, Marked, Table
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def evaluate(
     with screen.progress() as report:
         report("reading", 0, 0)
         log = log_options.read(source, experiment.seed)
-        result = static.run(experiment, log, report).as_json()
+        _, result = run(experiment, log, report)
     show_result(result, more=more)
     if plot is not None:
         from nextapp import plots

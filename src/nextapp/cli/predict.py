@@ -14,8 +14,8 @@ from nextapp.cli.options import FILE, OUTPUT_FILE, output, settings_of
 from nextapp.data.importers.content import check_not_foreign
 from nextapp.phone.commands import reason_lines
 from nextapp.studies import model_file, reasons
-from nextapp.studies.model_file import has_times, launches_in
 from nextapp.studies.experiment import Experiment, experiment_from
+from nextapp.studies.model_file import has_times, launches_in
 from nextapp.table import Marked, Table
 from nextapp.wire import WireError
 

@@ -39,15 +39,16 @@ from nextapp.privacy import Mechanism
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.settings import setting
-from nextapp.studies.mechanisms import FORMS, NONE, mechanism_for_simulation
 from nextapp.studies.experiment import (
     Experiment,
+    about_log,
     check_ceiling,
     check_names,
     check_window,
     plain_values,
     versions,
 )
+from nextapp.studies.mechanisms import FORMS, NONE, mechanism_for_simulation
 from nextapp.wire import Broadcast, Floats
 
 CONTROLS = (NONE, FROZEN, ZERO)
@@ -234,13 +235,7 @@ class DynamicResult:
         names = list(courses.by_user)
         asked = (~np.isnan(courses.by_user[names[0]][0, :, :, 0])).sum(axis=1)
         return {
-            "data": {
-                "source": experiment.data,
-                "n_users": self.log.n_users,
-                "n_apps": self.log.n_apps,
-                "n_launches": len(self.log),
-                "notes": list(self.cycles.whole.notes),
-            },
+            "data": about_log(experiment.data, self.cycles.whole, self.log),
             "cycles": [
                 {
                     "number": part.number,

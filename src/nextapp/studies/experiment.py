@@ -1,22 +1,29 @@
-"""Settings of an experiment: read from TOML or options, checked, and stored with every result."""
+"""The static experiment: its settings, from TOML or options, and its run.
+
+Settings are checked when they are made, and stored with every result.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from nextapp.data.cutting import Split
-from nextapp.evaluation.metrics import find_preset
+from nextapp.data.loading import load
+from nextapp.data.log import LaunchLog
+from nextapp.evaluation import Evaluation, evaluate, exam, find_preset
 from nextapp.names import unknown
 from nextapp.predictors import CEILING, FEDERATED, MODELS, ONLINE, Predictor, build, known_and_own
 from nextapp.predictors.training import MF, SEQMF, Training, without_sequence
 from nextapp.progress import Progress, silent
-from nextapp.settings import check_keys, check_type, setting, settings_from
+from nextapp.settings import as_toml, check_keys, check_type, setting, settings_from
 from nextapp.wire import ModelSettings
 
 T = TypeVar("T")
@@ -176,3 +183,76 @@ def versions() -> dict[str, str]:
     """The versions of Python, nextapp and its libraries."""
     packages = ("nextapp", "numpy", "polars", "numba", "scipy")
     return {"python": platform.python_version()} | {name: version(name) for name in packages}
+
+
+DEMO = "synthetic:lsapp"  # the data of the demonstration
+
+
+def run(
+    experiment: Experiment, log: LaunchLog, report: Progress = silent
+) -> tuple[Evaluation, dict[str, Any]]:
+    """Tune if that is wanted, measure the experiment's models on the log; also as plain values."""
+    ready = exam(log, Split.parse(experiment.split), find_preset(experiment.preset))
+    if experiment.tune:
+        from nextapp.studies.tuning import TUNED, choose_settings
+
+        models = tuple(
+            model for model in TUNED if any(name.startswith(model) for name in experiment.models)
+        )
+        experiment, _ = choose_settings(log, experiment, report, models=models)
+    current = ""
+
+    def begin_model(name: str, done: int, total: int) -> None:
+        nonlocal current
+        current = name
+        report(name, done, total)
+
+    predictors = experiment.predictors(
+        lambda what, done, total: report(f"{current}: {what}", done, total)
+    )
+    measured = evaluate(ready, predictors, experiment.seed, progress=begin_model)
+    result = measured.summary()
+    names = [mark.name for mark in measured.marks]
+    for model in ("seqmf", "nextapp", CEILING):
+        if model in names:
+            result[f"{model}_minus"] = {
+                name: measured.difference(model, name) for name in names if name != model
+            }
+    if "nextapp" in names:
+        result["leads"] = measured.leads("nextapp")
+    return measured, {
+        **result,
+        "data": about_log(experiment.data, ready.whole, log),
+        "seed": experiment.seed,
+        "settings": experiment.as_plain_values(),
+        "versions": versions(),
+    }
+
+
+def about_log(source: str, whole: LaunchLog, log: LaunchLog) -> dict[str, Any]:
+    """What a result says of its log, and of what was done to it before it was measured."""
+    return {
+        "source": source,
+        "n_users": log.n_users,
+        "n_apps": log.n_apps,
+        "n_launches": len(log),
+        "notes": list(whole.notes),
+    }
+
+
+def demo(folder: Path, seed: int, report: Progress) -> dict[str, Any]:
+    """The demonstration: all models on `DEMO`; table, plot, settings and JSON in the folder."""
+    from nextapp import plots
+    from nextapp.predictors.predictor_loop import compile_ahead
+
+    folder.mkdir(parents=True, exist_ok=True)
+    compile_ahead()  # the largest loop, of the last model
+    report("making synthetic phones", 0, 0)
+    log = load(DEMO, seed=seed)
+    measured, result = run(Experiment(DEMO, preset="authors", seed=seed), log, report)
+    report("drawing", 0, 0)
+    plots.save(plots.hit_rates(result), folder / "hit-rates")
+    measured.to_polars().write_csv(folder / "table.csv", float_precision=6)
+    (folder / "result.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    (folder / "settings.toml").write_text(as_toml(result["settings"]), encoding="utf-8")
+    return result

@@ -36,7 +36,7 @@ from nextapp.predictors import Predictor, build
 from nextapp.predictors.rivals import CountMix
 from nextapp.progress import Progress, silent
 from nextapp.settings import setting
-from nextapp.studies.experiment import versions
+from nextapp.studies.experiment import about_log, versions
 from nextapp.suggestions import keep_scores
 from nextapp.wire import Floats
 
@@ -268,13 +268,7 @@ def run(study: MemoryStudy, log: LaunchLog, report: Progress = silent) -> dict[s
             for which, size in enumerate(study.sizes):
                 counted[which, place, number] = play(phone, policy, size)
     return {
-        "data": {
-            "source": study.data,
-            "n_users": log.n_users,
-            "n_apps": log.n_apps,
-            "n_launches": len(log),
-            "notes": list(test.whole.notes),
-        },
+        "data": about_log(study.data, test.whole, log),
         "n_users": len(phones),
         "n_predictions": int(launched.sum()),
         "preset": "all launches of the test part",

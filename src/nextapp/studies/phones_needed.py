@@ -29,8 +29,8 @@ from nextapp.predictors.training import Training
 from nextapp.privacy import Mechanism
 from nextapp.privacy.exact import check_epsilon
 from nextapp.progress import Progress, silent
-from nextapp.studies.mechanisms import FORMS, NONE, mechanism_for_simulation
 from nextapp.studies.experiment import check_names, plain_values, versions
+from nextapp.studies.mechanisms import FORMS, NONE, mechanism_for_simulation
 from nextapp.studies.simulation import HeldOutPhones
 from nextapp.wire import Broadcast, Floats, ModelSettings
 

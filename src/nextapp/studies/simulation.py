@@ -37,8 +37,8 @@ from nextapp.predictors.training import Training
 from nextapp.privacy import MECHANISMS, Mechanism
 from nextapp.settings import setting
 from nextapp.storage import write_atomically
-from nextapp.studies.mechanisms import mechanism_for_simulation
 from nextapp.studies.experiment import training_values, versions
+from nextapp.studies.mechanisms import mechanism_for_simulation
 from nextapp.wire import Broadcast, Floats, ModelSettings, pack, unpack
 
 PUBLIC_PHONES = 400  # public synthetic phones, drawn with another seed, that give the default clip

@@ -19,8 +19,8 @@ from typing import Any
 import nextapp
 from nextapp.names import unknown
 from nextapp.settings import read_toml
-from nextapp.studies.reproduce.sources import NAMES, Source, log_source, source
 from nextapp.studies.experiment import versions
+from nextapp.studies.reproduce.sources import NAMES, Source, log_source, source
 
 PARTS: Mapping[str, str] = {
     "fig1": "round",

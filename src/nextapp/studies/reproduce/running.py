@@ -35,6 +35,13 @@ from nextapp.progress import Progress
 from nextapp.storage import write_atomically
 from nextapp.studies import dynamic, new_phones, phones_needed
 from nextapp.studies.dynamic import DynamicExperiment, DynamicResult
+from nextapp.studies.experiment import (
+    experiment_from,
+    settings_on_data,
+    training_from,
+    training_values,
+    versions,
+)
 from nextapp.studies.new_phones import NewPhoneStudy
 from nextapp.studies.phones_needed import PhonesNeeded
 from nextapp.studies.readings import Readings, run_readings
@@ -46,13 +53,6 @@ from nextapp.studies.reproduce.studies import (
     run_cost,
     run_one_round,
     run_windows,
-)
-from nextapp.studies.experiment import (
-    experiment_from,
-    settings_on_data,
-    training_from,
-    training_values,
-    versions,
 )
 from nextapp.studies.tuning import RepeatedTuning, random_settings
 

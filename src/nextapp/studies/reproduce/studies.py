@@ -24,8 +24,8 @@ from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.studies import dynamic
 from nextapp.studies.dynamic import DynamicExperiment
-from nextapp.studies.mechanisms import FORMS, PRINTED, mechanism_for_simulation
 from nextapp.studies.experiment import check_names
+from nextapp.studies.mechanisms import FORMS, PRINTED, mechanism_for_simulation
 from nextapp.wire import Broadcast, Floats, ModelSettings, Report
 
 # --- one round --------------------------------------------------------------------------------
