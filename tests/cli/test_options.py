@@ -9,8 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from nextapp.cli import serve
-from nextapp.cli.commands import COMMANDS, Command, app, load
-from nextapp.cli.options import options_of, settings_of
+from nextapp.cli.commands import COMMANDS, Command, app, load, options_of, settings_of
 from nextapp.settings import setting, settings_from
 
 

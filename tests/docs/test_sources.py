@@ -120,7 +120,7 @@ def test_a_name_that_is_gone_is_noticed():
 
 
 def test_no_function_takes_more_than_fifteen_parameters():
-    """Options of commands come from dataclasses (`nextapp.cli.options`)."""
+    """Options of commands come from dataclasses (`nextapp.cli.commands`)."""
     lengths = {
         f"{file.relative_to(ROOT)}:{node.lineno}": len(node.args.args) + len(node.args.kwonlyargs)
         for file, tree in trees().items()

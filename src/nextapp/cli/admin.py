@@ -14,8 +14,7 @@ import click
 
 from nextapp.audit.accounting import without_senders
 from nextapp.cli import screen
-from nextapp.cli.commands import F, Group, command, option
-from nextapp.cli.options import EPSILON, FILE, FOLDER, json_file
+from nextapp.cli.commands import EPSILON, FILE, FOLDER, F, Group, command, json_file, option
 from nextapp.names import count
 from nextapp.phone.limits import Limits
 from nextapp.server import administration

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.markup import escape
 
-from nextapp.cli import end_by_itself, options, screen
-from nextapp.cli.commands import Group, command, option
-from nextapp.cli.options import FILE, FOLDER, OUTPUT_FOLDER, output
+from nextapp.cli import commands, end_by_itself, screen
+from nextapp.cli.commands import FILE, FOLDER, OUTPUT_FOLDER, Group, command, option, output
 
 if TYPE_CHECKING:
     from nextapp.data.importers.content import DateOrder
@@ -27,11 +26,11 @@ app = Group(
 
 
 @app.command(epilog="nextapp data describe synthetic:lsapp")
-@options.source
-@options.seed
-@options.json_file
-@options.log_options
-def describe(source: str, seed: int, json: Path | None, log_options: options.LogOptions) -> None:
+@commands.source
+@commands.seed
+@commands.json_file
+@commands.log_options
+def describe(source: str, seed: int, json: Path | None, log_options: commands.LogOptions) -> None:
     """Describe a log: users, apps, launches, sessions, repeats, activity over time."""
     from nextapp.data.cutting import description
 
@@ -84,9 +83,9 @@ def _show_description(source: str, found: Mapping[str, Any]) -> None:
     metavar="DATA",
     help="synthetic:lsapp, synthetic:app-usage, synthetic:phones=500,apps=100,days=30.",
 )
-@option("--out", type=options.OUTPUT_FILE, required=True, help="A .csv or .parquet file.")
+@option("--out", type=commands.OUTPUT_FILE, required=True, help="A .csv or .parquet file.")
 @overwrite
-@options.seed
+@commands.seed
 def make(source: str, out: Path, overwrite: bool, seed: int) -> None:
     """Write synthetic phones as a log file that every other command reads."""
     if not source.startswith("synthetic:"):
@@ -95,7 +94,7 @@ def make(source: str, out: Path, overwrite: bool, seed: int) -> None:
             f"'synthetic:phones=500,apps=100,days=30'; got {source!r}."
         )
     _check_written(out, "--out", overwrite)
-    log = options.LogOptions().read(source, seed)
+    log = commands.LogOptions().read(source, seed)
     out.parent.mkdir(exist_ok=True)
     log.write(out)
     screen.out.print(
@@ -106,11 +105,11 @@ def make(source: str, out: Path, overwrite: bool, seed: int) -> None:
 
 
 @app.command(epilog="nextapp data convert usagestats.txt launches.csv")
-@options.source
-@click.argument("out", type=options.OUTPUT_FILE, metavar="OUT", help="A .csv or .parquet file.")
+@commands.source
+@click.argument("out", type=commands.OUTPUT_FILE, metavar="OUT", help="A .csv or .parquet file.")
 @overwrite
-@options.log_options
-def convert(source: str, out: Path, overwrite: bool, log_options: options.LogOptions) -> None:
+@commands.log_options
+def convert(source: str, out: Path, overwrite: bool, log_options: commands.LogOptions) -> None:
     """Write any log as the three columns user_id, timestamp (UTC), app_name."""
     _check_written(out, "OUT", overwrite)
     log = log_options.read(source, seed=0)
@@ -141,8 +140,8 @@ def _check_written(out: Path, name: str, overwrite: bool) -> None:
 
 @command("nextapp demo --out demo")
 @output("--out", OUTPUT_FOLDER, "Folder for tables, plots and settings.", default="demo")
-@options.seed
-@options.json_file
+@commands.seed
+@commands.json_file
 def demo(out: Path, seed: int, json: Path | None) -> None:
     """Measure all models on synthetic phones; write a table and a plot.
 

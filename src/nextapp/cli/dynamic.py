@@ -9,9 +9,8 @@ from typing import Any
 
 from rich.markup import escape
 
-from nextapp.cli import options, screen
-from nextapp.cli.commands import command
-from nextapp.cli.options import settings_of
+from nextapp.cli import commands, screen
+from nextapp.cli.commands import command, settings_of
 from nextapp.evaluation import METRICS
 from nextapp.evaluation.dynamic_environment import REGIMES
 from nextapp.predictors import MODELS
@@ -24,7 +23,7 @@ _ALL = {"regimes": REGIMES, "models": MODELS, "mechanisms": PRIVATE, "metrics": 
 
 
 @command("nextapp dynamic synthetic:lsapp --models sr-od,mru --mechanisms harmony --seeds 2")
-@options.source
+@commands.source
 @settings_of(
     DynamicExperiment,
     "given",
@@ -32,10 +31,10 @@ _ALL = {"regimes": REGIMES, "models": MODELS, "mechanisms": PRIVATE, "metrics": 
     *("regimes", "models", "mechanisms", "metrics"),
     *("q_every", "epsilon", "clip", "rates"),
 )
-@options.json_file
-@options.log_options
+@commands.json_file
+@commands.log_options
 def dynamic(
-    source: str, given: dict[str, Any], json: Path | None, log_options: options.LogOptions
+    source: str, given: dict[str, Any], json: Path | None, log_options: commands.LogOptions
 ) -> None:
     """Predict a log cycle by cycle, and learn after each cycle."""
     cycles = given.get("cycles", "")

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.markup import escape
 
-from nextapp.cli import options, screen, when_stopped_say
-from nextapp.cli.commands import command, option
-from nextapp.cli.options import OUTPUT_FILE, output, settings_of
+from nextapp.cli import commands, screen, when_stopped_say
+from nextapp.cli.commands import OUTPUT_FILE, command, option, output, settings_of
 from nextapp.evaluation.metrics import TABLES
 from nextapp.evaluation.static import (
     NOT_RANKED,
@@ -38,19 +37,19 @@ _SHOWN = 6  # trials of each model
     "nextapp evaluate synthetic:lsapp --preset authors --models mru,sr-od,nextapp\n"
     "nextapp evaluate launches.csv --json result.json"
 )
-@options.source
+@commands.source
 @settings_of(Experiment, "given", "models", "split", "preset", "tune", "window", "seed")
-@options.plot_file("Plot calibration and steadiness")
-@options.json_file
+@commands.plot_file("Plot calibration and steadiness")
+@commands.json_file
 @option("--more", is_flag=True, help="All tables, intervals, differences and calibration.")
-@options.log_options
+@commands.log_options
 def evaluate(
     source: str,
     given: dict[str, Any],
     plot: Path | None,
     json: Path | None,
     more: bool,
-    log_options: options.LogOptions,
+    log_options: commands.LogOptions,
 ) -> None:
     """Measure models on a launch log: HR, MRR and NDCG @1, 3, 5.
 
@@ -184,7 +183,7 @@ def _standing(gap: Mapping[str, float] | None) -> str | Marked:
 
 
 @command("nextapp tune synthetic:lsapp --trials 60 --out tuned.toml")
-@options.source
+@commands.source
 @output(
     "--out",
     OUTPUT_FILE,
@@ -202,10 +201,10 @@ def _standing(gap: Mapping[str, float] | None) -> str | Marked:
     metavar="NAME",
     help="wide (all settings) or paper (the grid of its authors).",
 )
-@option("--models", type=options.NAMES, default="mf,seqmf", help="Models to tune.")
+@option("--models", type=commands.NAMES, default="mf,seqmf", help="Models to tune.")
 @settings_of(Experiment, "given", "split", "preset", "seed")
-@options.json_file
-@options.log_options
+@commands.json_file
+@commands.log_options
 def tune(
     source: str,
     out: Path,
@@ -214,7 +213,7 @@ def tune(
     models: list[str],
     given: dict[str, Any],
     json: Path | None,
-    log_options: options.LogOptions,
+    log_options: commands.LogOptions,
 ) -> None:
     """Choose the settings of mf and seqmf on launches before the test.
 

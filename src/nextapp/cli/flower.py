@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nextapp.cli import end_by_itself, screen
-from nextapp.cli.commands import Group, option
-from nextapp.cli.options import FILE, FOLDER, options_of
+from nextapp.cli.commands import FILE, FOLDER, Group, option, options_of
 from nextapp.cli.serve import (
     ListenOptions,
     VaultOptions,

@@ -8,9 +8,8 @@ from typing import Any
 
 from rich.markup import escape
 
-from nextapp.cli import options, screen
-from nextapp.cli.commands import command
-from nextapp.cli.options import settings_of
+from nextapp.cli import commands, screen
+from nextapp.cli.commands import command, settings_of
 from nextapp.settings import settings_from
 from nextapp.studies import memory as study
 from nextapp.studies.memory import MemoryStudy
@@ -18,17 +17,17 @@ from nextapp.table import Column, Table, measured_from
 
 
 @command("nextapp memory launches.csv --sizes 5\nnextapp memory synthetic:lsapp --thetas 0.05,0.1")
-@options.source
+@commands.source
 @settings_of(MemoryStudy, "given", "split", "sizes", "thetas", "cold", "warm", "seed")
-@options.plot_file("Plot cold starts avoided against loads wasted")
-@options.json_file
-@options.log_options
+@commands.plot_file("Plot cold starts avoided against loads wasted")
+@commands.json_file
+@commands.log_options
 def memory(
     source: str,
     given: dict[str, Any],
     plot: Path | None,
     json: Path | None,
-    log_options: options.LogOptions,
+    log_options: commands.LogOptions,
 ) -> None:
     """Measure the cold starts of apps by what is kept in memory.
 

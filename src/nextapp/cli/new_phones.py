@@ -9,9 +9,8 @@ from typing import Any
 from rich.markup import escape
 
 from nextapp import plots
-from nextapp.cli import options, screen
-from nextapp.cli.commands import command
-from nextapp.cli.options import settings_of
+from nextapp.cli import commands, screen
+from nextapp.cli.commands import command, settings_of
 from nextapp.settings import settings_from
 from nextapp.studies import new_phones as experiment
 from nextapp.studies.new_phones import NewPhoneStudy
@@ -21,21 +20,21 @@ _BAR = 16  # so that the table of all priors has 80 columns
 
 
 @command("nextapp new-phones synthetic:fleet,phones=100000 --epsilon 1,4.5", "new-phones")
-@options.source
+@commands.source
 @settings_of(
     NewPhoneStudy,
     "given",
     *("new", "draws", "launches", "at_most", "device", "seed", "epsilons", "copies"),
 )
-@options.plot_file("Plot HR@5 against launches seen")
-@options.json_file
-@options.log_options
+@commands.plot_file("Plot HR@5 against launches seen")
+@commands.json_file
+@commands.log_options
 def new_phones(
     source: str,
     given: dict[str, Any],
     plot: Path | None,
     json: Path | None,
-    log_options: options.LogOptions,
+    log_options: commands.LogOptions,
 ) -> None:
     """Measure new phones with and without what the crowd knows.
 
@@ -44,7 +43,7 @@ def new_phones(
     """
     settings = settings_from(NewPhoneStudy, {**given, "data": source})
     for epsilon in settings.epsilons:
-        options.check_epsilon(epsilon)
+        commands.check_epsilon(epsilon)
     with screen.progress("new phones") as report:
         log = None
         if not settings.synthetic:

@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-from nextapp.cli import options, screen
-from nextapp.cli.commands import command, option
-from nextapp.cli.options import FILE, OUTPUT_FILE, output, settings_of
+from nextapp.cli import commands, screen
+from nextapp.cli.commands import FILE, OUTPUT_FILE, command, option, output, settings_of
 from nextapp.data.importers.content import check_not_foreign
 from nextapp.phone.commands import reason_lines
 from nextapp.studies import model_file, reasons
@@ -23,7 +22,7 @@ _LEAST = 0.05  # of a score: less is not worth a row
 
 
 @command("nextapp train synthetic:lsapp --out lsapp.safetensors")
-@options.source
+@commands.source
 @output("--out", OUTPUT_FILE, "Model file to write, safetensors.", required=True)
 @option(
     "--model",
@@ -33,15 +32,15 @@ _LEAST = 0.05  # of a score: less is not worth a row
     "vectors, by federated rounds).",
 )
 @settings_of(Experiment, "given", "seed")
-@options.json_file
-@options.log_options
+@commands.json_file
+@commands.log_options
 def train(
     source: str,
     out: Path,
     model: str,
     given: dict[str, Any],
     json: Path | None,
-    log_options: options.LogOptions,
+    log_options: commands.LogOptions,
 ) -> None:
     """Train a model on all phones of a log and write it to a file.
 
@@ -98,7 +97,7 @@ def history_text(history: str) -> str:
 )
 @option("-n", type=click.IntRange(min=1), default=5, help="Number of apps to name.")
 @option("--why", is_flag=True, help="Show the reasons for each app.")
-@options.json_file
+@commands.json_file
 def predict(model: Path, history: str, n: int, why: bool, json: Path | None) -> None:
     """Predict the next apps of one phone with a model file.
 
@@ -135,9 +134,9 @@ def predict(model: Path, history: str, n: int, why: bool, json: Path | None) -> 
 )
 @option("--alone", is_flag=True, help="Without the crowd of the other phones (nextapp-alone).")
 @option("-n", type=click.IntRange(min=1), default=5, help="Number of apps to explain.")
-@options.seed
-@options.json_file
-@options.log_options
+@commands.seed
+@commands.json_file
+@commands.log_options
 def explain(
     source: str | None,
     history: str | None,
@@ -147,7 +146,7 @@ def explain(
     n: int,
     seed: int,
     json: Path | None,
-    log_options: options.LogOptions,
+    log_options: commands.LogOptions,
 ) -> None:
     """Explain one prediction: the reasons for each app.
 

@@ -14,9 +14,8 @@ from nextapp.audit.attacks import SyntheticPhones, synthetic_phones
 from nextapp.audit.bit_source import audit_bits
 from nextapp.audit.comparing import LABELS, Compared, build_mechanisms
 from nextapp.audit.comparing import compare as compare_mechanisms
-from nextapp.cli import options, screen
-from nextapp.cli.commands import Group, option
-from nextapp.cli.options import options_of
+from nextapp.cli import commands, screen
+from nextapp.cli.commands import Group, option, options_of
 from nextapp.privacy import Mechanism
 from nextapp.settings import setting
 from nextapp.studies.experiment import versions
@@ -73,7 +72,7 @@ class ComparisonOptions:
 @option(
     "--rounds", type=click.IntRange(min=1), default=5, help="Simulated rounds that are averaged."
 )
-@options.json_file
+@commands.json_file
 def compare(asked: ComparisonOptions, phones: int, rounds: int, json: Path | None) -> None:
     """Compare mechanisms on the same SeqMF gradients of synthetic phones.
 
@@ -99,7 +98,7 @@ def compare(asked: ComparisonOptions, phones: int, rounds: int, json: Path | Non
     metavar="NAMES",
     help="Mechanisms. Default: all that claim an ε.",
 )
-@option("--epsilon", type=options.EPSILON, default=4.5, help="Privacy budget ε of a report.")
+@option("--epsilon", type=commands.EPSILON, default=4.5, help="Privacy budget ε of a report.")
 @option(
     "--reports",
     type=click.IntRange(min=1000),
@@ -110,8 +109,8 @@ def compare(asked: ComparisonOptions, phones: int, rounds: int, json: Path | Non
     "--all", "everything", is_flag=True, help="Also qharmony, which is not private and must fail."
 )
 @option("--quick", is_flag=True, help="A fifth of the work, for a first look.")
-@options.seed
-@options.json_file
+@commands.seed
+@commands.json_file
 def audit(
     mechanisms: tuple[str, ...],
     epsilon: float,
@@ -189,7 +188,7 @@ def audit(
 
 
 @app.command(epilog="nextapp privacy account --epsilon 1.1 --reports 100 --phones 10000")
-@option("--epsilon", type=options.EPSILON, required=True, help="Privacy budget ε of one report.")
+@option("--epsilon", type=commands.EPSILON, required=True, help="Privacy budget ε of one report.")
 @option("--reports", type=click.IntRange(min=1), required=True, help="Reports of one phone.")
 @option(
     "--phones", type=click.IntRange(min=1), required=True, help="Phones that report in every round."
@@ -197,7 +196,7 @@ def audit(
 @option(
     "--delta", type=float, default=1e-6, help="Probability δ that a total other than the sum fails."
 )
-@options.json_file
+@commands.json_file
 def account(epsilon: float, reports: int, phones: int, delta: float, json: Path | None) -> None:
     """Add up the ε of many reports of one phone, and with a shuffler."""
     with screen.progress() as report:
@@ -239,7 +238,7 @@ def _or_too_few(bound: float | None) -> str:
     default=10,
     help="Reports of each phone; one report is attacked too.",
 )
-@options.json_file
+@commands.json_file
 def attack(asked: ComparisonOptions, phones: int, reports: int, json: Path | None) -> None:
     """Attack mechanisms: which apps a phone has, and which it uses most.
 

@@ -18,9 +18,8 @@ from rich.progress import (
 )
 from rich.table import Column
 
-from nextapp.cli import options, screen, when_stopped_say
-from nextapp.cli.commands import command, option
-from nextapp.cli.options import FILE, FOLDER, OUTPUT_FOLDER, output
+from nextapp.cli import commands, screen, when_stopped_say
+from nextapp.cli.commands import FILE, FOLDER, OUTPUT_FOLDER, command, option, output
 from nextapp.studies.reproduce import plan, report, running
 from nextapp.studies.reproduce.claims import CONFIRMED, NOT_CONFIRMED, verdict_words
 from nextapp.table import Mark, Marked, Table
@@ -40,8 +39,8 @@ from nextapp.table import Mark, Marked, Table
 )
 @option("--quick", is_flag=True, help="Few trials and seeds: a first look, not figures to quote.")
 @output("--out", OUTPUT_FOLDER, "Folder for the report and all numbers.", default="reproduction")
-@options.quiet
-@options.seed
+@commands.quiet
+@commands.seed
 @option(
     "--jobs",
     type=click.IntRange(min=1),

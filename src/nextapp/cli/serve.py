@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import click
 
-from nextapp.cli import end_by_itself, options, screen
-from nextapp.cli.commands import F, command, option
-from nextapp.cli.options import FILE, FOLDER, options_of, settings_of
+from nextapp.cli import commands, end_by_itself, screen
+from nextapp.cli.commands import FILE, FOLDER, F, command, option, options_of, settings_of
 from nextapp.names import count
 from nextapp.server.settings import FederationSettings
 from nextapp.server.token_keys import KeyRules
@@ -225,7 +224,7 @@ def _catalogue(apps: Any) -> tuple[str, ...] | None:
 @command("nextapp serve --data federation --dev-tls")
 @option(
     "--data",
-    type=options.OUTPUT_FOLDER,
+    type=commands.OUTPUT_FOLDER,
     required=True,
     help="Folder of the server; created if missing.",
 )
@@ -402,8 +401,8 @@ def what_phones_are_asked(made: FederationSettings, limits: Limits) -> str:
     help="Folder of the server, if it is on this machine: codes are issued and rounds "
     "closed there.",
 )
-@options.seed
-@options.json_file
+@commands.seed
+@commands.json_file
 def play_phones(
     server: str,
     phones: int,

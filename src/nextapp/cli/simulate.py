@@ -10,9 +10,8 @@ from typing import Any
 
 import click
 
-from nextapp.cli import options, screen, when_stopped_say
-from nextapp.cli.commands import command, option
-from nextapp.cli.options import OUTPUT_FOLDER, output, settings_of
+from nextapp.cli import commands, screen, when_stopped_say
+from nextapp.cli.commands import OUTPUT_FOLDER, command, option, output, settings_of
 from nextapp.fleet.participation import NIGHT_OWLS, Participation
 from nextapp.fleet.rounds import check_device
 from nextapp.settings import settings_from
@@ -39,9 +38,9 @@ REAL_WORLD = Participation(
 @option("--real-world", is_flag=True, help="Phones sleep, drop out, come late and rest a day.")
 @option("--stream", is_flag=True, help="Make shards again in every round, to save memory.")
 @option("--ray-workers", type=click.IntRange(min=0), default=0, help="Ray workers; 0 for none.")
-@options.device
+@commands.device
 @output("--out", OUTPUT_FOLDER, "Checkpoints; the same command continues from them.")
-@options.json_file
+@commands.json_file
 def simulate(
     given: dict[str, Any],
     rate: float,
