@@ -15,7 +15,7 @@ from nextapp.data import synthetic
 from nextapp.data.cutting import DAY_MS, Split, collapse_repeats, session_starts
 from nextapp.data.log import LaunchLog
 from nextapp.data.synthetic import APP_USAGE, LSAPP, PRESETS, Parameters, make, parse, traits
-from nextapp.evaluation.metrics import find_preset
+from nextapp.evaluation import find_preset
 from nextapp.evaluation.revealing import exam
 from nextapp.evaluation.static import evaluate
 from nextapp.predictors.rivals import MFU, MRU, SR, Random, SROnDevice

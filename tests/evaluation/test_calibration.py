@@ -9,8 +9,7 @@ from nextapp import plots
 from nextapp.data.cutting import Split
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import evaluate, exam, find_preset
-from nextapp.evaluation.calibration import EDGES
-from nextapp.evaluation.steadiness import FACTORS
+from nextapp.evaluation.metrics import EDGES, FACTORS
 from nextapp.predictors.rivals import MRU, PPM
 
 

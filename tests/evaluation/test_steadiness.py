@@ -8,7 +8,7 @@ import pytest
 from nextapp.data.cutting import Split
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import evaluate, exam, find_preset
-from nextapp.evaluation.steadiness import FACTORS
+from nextapp.evaluation.metrics import FACTORS
 from nextapp.predictors.rivals import MFU, PPM, Random
 
 

@@ -1,7 +1,7 @@
 """Evaluation of predictors: iterative revealing, HR, MRR and NDCG, intervals over users."""
 
-from nextapp.evaluation.metrics import METRICS, PRESETS, Preset, find_preset
-from nextapp.evaluation.revealing import Exam, exam
+from nextapp.evaluation.metrics import METRICS
+from nextapp.evaluation.revealing import PRESETS, Exam, Preset, exam, find_preset
 from nextapp.evaluation.static import Evaluation, Marks, evaluate, mark
 
 __all__ = [

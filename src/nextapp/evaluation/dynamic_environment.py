@@ -15,8 +15,7 @@ from typing import Literal, NamedTuple, Protocol, cast
 import numpy as np
 
 from nextapp.data.cutting import Cycles, launches_in_window
-from nextapp.evaluation.metrics import Preset
-from nextapp.evaluation.revealing import Exam, FirstLaunches, exam_on
+from nextapp.evaluation.revealing import Exam, FirstLaunches, Preset, exam_on
 from nextapp.evaluation.static import score_predictions, user_means
 from nextapp.fleet.columns import Fleet, Mask
 from nextapp.fleet.reporting import sum_reports

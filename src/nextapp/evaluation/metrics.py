@@ -1,26 +1,43 @@
-"""Evaluation protocols, and the metrics: HR, MRR and NDCG @1, 3, 5 of one relevant app.
+"""What is measured of predictions: hit rates, calibration, and how steady suggestions are.
 
-The presets are as the authors did, as the paper's text says, as a phone would see it, and as papers
-on neural networks do.
-
-With the target at rank r (1 is best), each is a weight w(r) up to rank n and 0 beyond:
+HR, MRR and NDCG @1, 3, 5 of one relevant app are, with the target at rank r (1 is best), a weight
+w(r) up to rank n and 0 beyond:
 
     HR@n    w = 1
     MRR@n   w = 1/r
     NDCG@n  w = 1/log2(r+1)   the ideal list has w(1) = 1
+
+Calibration. A predictor whose scores are log P (`scores_are_log_chances`) gives every candidate app
+a probability p at every launch; y is 1 for the app that was launched and 0 for all others.
+
+    reliability   apps with p in a bin: mean p, and the share that was launched, Σy / n
+    ECE           expected calibration error, Σ over bins |Σ (p − y)| / launches
+    ECE of the first   the same for the most likely app of each launch only
+
+Steadiness. Before every launch five apps are on the screen, chosen by `steady_row`: within a
+session the app that is open is not among them. An app on the screen gives way only to one that is
+`factor` times as likely; with factor 1 the five most likely are shown. Factors need probabilities.
+
+    new      of the five suggestions, how many were not there before the last launch
+    HR@5     launches of another app than the open one that were suggested
+
+Intervals are 95 %, over `Exam.units`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.data.cutting import collapse_repeats
-from nextapp.data.log import LaunchLog
+from nextapp.compiled import compiled, usable_in_loops
+from nextapp.data.log import Indices
+from nextapp.evaluation.revealing import Chunk, Exam, Predictions, Units
+from nextapp.intervals import interval, resample
+from nextapp.randomness import KeyedBits
+from nextapp.suggestions import STEADY, steady_row
 from nextapp.wire import Floats
 
 CUTOFFS = (1, 3, 5)
@@ -66,56 +83,224 @@ def values(
     return np.stack(columns, axis=1)
 
 
-@dataclass(frozen=True)
-class Preset:
-    """How predictions are ranked and averaged (PAPER.md, R9 to R12, R15).
+# --- calibration ---
 
-    ``candidates``, the apps that are ranked
-        ``history+target``: the user's apps in train and validation; a target outside is added.
-        ``whole``: all apps the user ever launches, the test part included.
-        ``so-far``: apps the user launched before this launch; any other target is a miss.
-        ``catalogue``: all apps of the log.
-    ``ties`` of the target with others
-        ``pessimistic``: the target is ranked last among equal scores.
-        ``expected``: the expected value over all orders of equal scores.
-    ``average``
-        ``session``: first over the predictions of a session, then over a user's sessions.
-        ``user``: over all predictions of a user.
-        ``prediction``: all predictions of all users have the same weight.
-    ``drop_unseen``
-        leave out test launches of users or apps that do not occur in train or validation.
-    ``repeats`` of an app within 3 s
-        ``collapsed``, ``collapsed-inclusive`` (also after exactly 3 s) or ``kept``.
-    ``sessions``
-        a session ends with a ``gap`` of 15 minutes, or is the user's whole test part (``all``).
+EDGES = np.array([0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
+"""Lower edges of the bins; most apps are unlikely, so the first bins are narrow."""
+
+_P, _CAME, _N = range(3)
+
+
+def count_predictions(
+    chunk: Chunk,
+    unit: Indices,
+    scores: Floats,
+    target_competes: bool,
+    bins: Floats,
+    launches: Floats,
+) -> None:
+    """Count the predictions of one chunk that lie within sessions; scores are log P.
+
+    By ``unit`` of each prediction: ``bins`` (n_units, 2, len(EDGES), 3) are sums of p, of y and of
+    apps, for all apps and for the most likely one, and ``launches`` (n_units,). Only candidates
+    that compete.
     """
-
-    name: str
-    candidates: Literal["history+target", "whole", "so-far", "catalogue"]
-    ties: Literal["pessimistic", "expected"]
-    average: Literal["session", "user", "prediction"]
-    drop_unseen: bool
-    repeats: Literal["collapsed", "collapsed-inclusive", "kept"]
-    sessions: Literal["gap", "all"] = "gap"
-
-    def collapse_repeats(self, log: LaunchLog) -> LaunchLog:
-        """The log with repeats within 3 s collapsed or kept, as in this preset."""
-        if self.repeats == "kept":
-            return log
-        return collapse_repeats(log, inclusive=self.repeats == "collapsed-inclusive")
+    asked = chunk.predictions._replace(user=unit)
+    within = Predictions(*(column[asked.last >= 0] for column in asked))
+    _count(within, chunk.seen_from, np.exp(scores), target_competes, bins, EDGES)
+    np.add.at(launches, within.user, 1.0)
 
 
-AUTHORS = Preset("authors", "history+target", "pessimistic", "user", True, "collapsed-inclusive")
-PAPER = Preset("paper", "whole", "expected", "session", False, "collapsed")
-HONEST = Preset("honest", "so-far", "expected", "session", False, "collapsed")
-# As in papers on neural networks, e.g. arXiv 2502.16957; windows of five launches are up to models.
-NEURAL = Preset("neural", "catalogue", "expected", "prediction", False, "kept", "all")
-
-PRESETS = {preset.name: preset for preset in (AUTHORS, PAPER, HONEST, NEURAL)}
+def _seconds_to_count(predictions: Predictions, *_: object) -> float:
+    return 3e-5 * len(predictions.user)
 
 
-def find_preset(name: str) -> Preset:
-    """A preset by its name: authors, paper, honest or neural."""
-    if name not in PRESETS:
-        raise ValueError(f"preset must be one of {', '.join(PRESETS)}, got {name!r}.")
-    return PRESETS[name]
+@compiled(seconds=_seconds_to_count)
+def _count(
+    predictions: Predictions,
+    seen_from: Indices,
+    chances: Floats,
+    target_competes: bool,
+    bins: Floats,
+    edges: Floats,
+) -> None:
+    n_bins = len(edges)
+    for n in range(len(predictions.user)):
+        seen = seen_from[predictions.first_candidate[n] : predictions.last_candidate[n]]
+        user, target = predictions.user[n], predictions.target[n]
+        competes = seen < predictions.row[n]
+        competes[target] |= target_competes
+        candidates = np.flatnonzero(competes)
+        if len(candidates) == 0:
+            continue
+        p = chances[predictions.cell[n] + candidates]
+        place = np.searchsorted(edges, p, side="right") - 1
+        of_all, of_best = bins[user, 0], bins[user, 1]
+        of_all[:, _P] += np.bincount(place, p, n_bins)
+        of_all[:, _N] += np.bincount(place, minlength=n_bins)
+        best = p.argmax()
+        of_best[place[best], _P] += p[best]
+        of_best[place[best], _CAME] += candidates[best] == target
+        of_best[place[best], _N] += 1.0
+        if competes[target]:
+            mine = chances[predictions.cell[n] + target]
+            of_all[np.searchsorted(edges, mine, side="right") - 1, _CAME] += 1.0
+
+
+def calibration(found: Floats, launches: Floats, seed: int) -> dict[str, Any]:
+    """The figures as plain values, from the bins and launches of `count_predictions`.
+
+    Figures are sums over all launches, not means over users, since a bin has few apps of one user.
+    Intervals are a bootstrap over users, or the days of fewer than ten.
+    """
+    drawn = resample(KeyedBits(seed, purpose="boot").generator(), len(launches))
+    total = launches.sum()
+    totals = drawn @ launches
+    calibrated: dict[str, Any] = {}
+    for number, name in enumerate(("ece", "ece_first")):
+        by_user = found[:, number]
+        with np.errstate(invalid="ignore"):  # days without a launch alone count for nothing
+            rates = _wrong(np.tensordot(drawn, by_user, axes=1)) / totals
+        low, high = interval(rates[:, None])
+        mean = float(_wrong(by_user.sum(axis=0)) / total)
+        calibrated[name] = {"mean": mean, "low": float(low[0]), "high": float(high[0])}
+    there = found[:, 0].sum(axis=0)[:, _N] > 0
+    bins = found[:, 0, there]
+    sums, drawn_sums = bins.sum(axis=0), np.tensordot(drawn, bins, axes=1)
+    low, high = interval(drawn_sums[:, :, _CAME] / np.maximum(drawn_sums[:, :, _N], 1.0))
+    calibrated["reliability"] = {
+        "from": EDGES[there].tolist(),
+        "apps": sums[:, _N].tolist(),
+        "said": (sums[:, _P] / sums[:, _N]).tolist(),
+        "came": (sums[:, _CAME] / sums[:, _N]).tolist(),
+        "low": low.tolist(),
+        "high": high.tolist(),
+    }
+    return calibrated
+
+
+def _wrong(bins: Floats) -> Floats:
+    """Σ over bins |Σ (p − y)|."""
+    wrong: Floats = np.abs(bins[..., _P] - bins[..., _CAME]).sum(axis=-1)
+    return wrong
+
+
+# --- steadiness ---
+
+usable_in_loops(steady_row)
+
+N_SHOWN = 5
+FACTORS = np.array([1.0, 1.25, STEADY, 2.0, 3.0])
+_NEW, _HITS = range(2)  # columns of sums
+_DAY_MS = 86_400_000
+
+
+def count_suggestions(
+    chunk: Chunk,
+    unit: Indices,
+    scores: Floats,
+    sums: Floats,
+    launches: Floats,
+    *,
+    chances: bool,
+    at_random: bool,
+    target_competes: bool,
+) -> None:
+    """Follow the suggestions through one chunk; scores are log P (`chances`) or only an order.
+
+    By ``unit`` of each prediction: ``sums`` (n_units, len(FACTORS), 2) of new suggestions and of
+    hits, ``launches`` (n_units, 2) after another, and of another app than the open one.
+    ``at_random``: all orders are equally likely, and the expected values are counted.
+    """
+    factors = FACTORS if chances else FACTORS[:1]
+    ordered = np.exp(scores) if chances else scores - scores.min(initial=0.0) + 1.0
+    _follow(
+        chunk.predictions, unit, chunk.seen_from, ordered, factors, at_random,
+        target_competes, sums, launches, N_SHOWN,
+    )  # fmt: skip
+
+
+def _seconds_to_follow(predictions: Predictions, *_: object) -> float:
+    return 1e-4 * len(predictions.user)
+
+
+@compiled(seconds=_seconds_to_follow)
+def _follow(
+    predictions: Predictions,
+    unit: Indices,
+    seen_from: Indices,
+    chances: Floats,
+    factors: Floats,
+    at_random: bool,
+    target_competes: bool,
+    sums: Floats,
+    launches: Floats,
+    n_shown: int,
+) -> None:
+    shown = np.full((len(factors), n_shown), -1)
+    before = -1
+    for n in range(len(predictions.user)):
+        user, target, last = predictions.user[n], predictions.target[n], predictions.last[n]
+        seen = seen_from[predictions.first_candidate[n] : predictions.last_candidate[n]]
+        cell = predictions.cell[n]
+        there = chances[cell : cell + len(seen)].copy()
+        for i in range(len(seen)):
+            if seen[i] >= predictions.row[n] and not (target_competes and i == target):
+                there[i] = 0.0
+        if last >= 0:
+            there[last] = 0.0
+        if user != before:
+            shown[:] = -1
+        else:
+            launches[unit[n], 0] += 1.0
+        counts = target != last
+        launches[unit[n], 1] += counts
+        for number in range(len(factors)):
+            row = steady_row(shown[number], there, n_shown, factors[number])
+            n_new, hit = 0.0, 0.0
+            for place in range(len(row)):
+                n_new += not (shown[number] == row[place]).any()
+                hit += row[place] == target
+            if at_random:
+                share = len(row) / max((there > 0.0).sum(), 1)
+                n_new, hit = len(row) * (1.0 - share), share * (there[target] > 0.0)
+            sums[unit[n], number, _NEW] += n_new * (user == before)
+            sums[unit[n], number, _HITS] += hit * counts
+            shown[number] = -1
+            shown[number, : len(row)] = row
+        before = user
+
+
+def steadiness(
+    exam: Exam, sums: Floats, launches: Floats, seed: int, *, chances: bool
+) -> dict[str, Any]:
+    """The figures as plain values, by factor; factors above 1 only for probabilities."""
+    n_factors = len(FACTORS) if chances else 1
+    starts = np.flatnonzero(np.diff(exam.session_user, prepend=-1))
+    first, last = exam.sessions[starts], np.append(exam.sessions[starts[1:]], len(exam.rows)) - 1
+    time = exam.whole.time[exam.rows]
+    days = np.maximum((time[last] - time[first]) / _DAY_MS, 1.0)
+    new, hits = sums[:, :n_factors, _NEW], sums[:, :n_factors, _HITS]
+    after_another, counted = launches.T
+    owner = exam.units.owner
+    figures = {
+        "new_per_launch": (new, after_another),
+        "new_per_day": (new, (days / np.bincount(owner))[owner]),
+        "HR@5": (hits, counted),
+    }
+    return {"factor": FACTORS[:n_factors].tolist()} | {
+        name: _measured(exam.units, *of_units, seed) for name, of_units in figures.items()
+    }
+
+
+def _measured(units: Units, sums: Floats, sizes: Floats, seed: int) -> list[dict[str, float]]:
+    """One {mean, low, high} for each factor."""
+    size = np.bincount(units.owner, sizes)
+    there = size > 0
+    of_users = np.stack([np.bincount(units.owner, column) for column in sums.T], axis=1)
+    means = (of_users[there] / size[there, None]).mean(axis=0)
+    ends = interval(units.drawn(sums, sizes, seed))
+    return [
+        {"mean": float(mean), "low": float(low), "high": float(high)}
+        for mean, low, high in zip(means, *ends, strict=True)
+    ]

@@ -14,13 +14,14 @@ import numpy as np
 
 from nextapp.data.cutting import Split
 from nextapp.data.log import Indices, LaunchLog
-from nextapp.evaluation import calibration, metrics, steadiness
-from nextapp.evaluation.metrics import TABLES, find_preset
+from nextapp.evaluation import metrics
+from nextapp.evaluation.metrics import TABLES
 from nextapp.evaluation.revealing import (
     Chunk,
     Exam,
     Mask,
     exam,
+    find_preset,
     ranks,
     ranks_without_last,
 )
@@ -73,9 +74,9 @@ class Counts(NamedTuple):
     @classmethod
     def empty(cls, n_units: int) -> Counts:
         return cls(
-            np.zeros((n_units, 2, len(calibration.EDGES), 3)),
+            np.zeros((n_units, 2, len(metrics.EDGES), 3)),
             np.zeros(n_units),
-            np.zeros((n_units, len(steadiness.FACTORS), 2)),
+            np.zeros((n_units, len(metrics.FACTORS), 2)),
             np.zeros((n_units, 2)),
         )
 
@@ -111,9 +112,9 @@ class Evaluation:
                 "fit_seconds": round(mark.fit_seconds, 4),
                 "predict_seconds": round(mark.predict_seconds, 4),
                 "calibration": (
-                    calibration.summary(*mark.counts[:2], seed) if mark.chances else None
+                    metrics.calibration(*mark.counts[:2], seed) if mark.chances else None
                 ),
-                "steadiness": steadiness.summary(
+                "steadiness": metrics.steadiness(
                     exam, *mark.counts[2:], seed, chances=mark.chances
                 ),
             }
@@ -411,8 +412,8 @@ def score_predictions(
             competes = exam.preset.candidates == "history+target"
             chances = getattr(predictor, "scores_are_log_chances", False)
             if chances:
-                calibration.count_predictions(chunk, unit, scores, competes, own.bins, own.launches)
-            steadiness.count_suggestions(
+                metrics.count_predictions(chunk, unit, scores, competes, own.bins, own.launches)
+            metrics.count_suggestions(
                 chunk,
                 unit,
                 scores,

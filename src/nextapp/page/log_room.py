@@ -19,8 +19,7 @@ from nextapp.data.importers import Imported, read_any
 from nextapp.data.importers.content import Content, DateOrder, UnreadableLog
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import metrics
-from nextapp.evaluation.metrics import Preset
-from nextapp.evaluation.revealing import Exam, FirstLaunches, exam_on
+from nextapp.evaluation.revealing import Exam, FirstLaunches, Preset, exam_on
 from nextapp.evaluation.static import score_predictions
 from nextapp.intervals import DRAWS, interval, resample
 from nextapp.page.catalogue import app_entry
