@@ -60,3 +60,9 @@ def interval(means: Floats) -> Floats:
     """(2, columns) or (2,): the 2.5 % and 97.5 % quantiles of bootstrap means."""
     tail = (1 - LEVEL) / 2
     return np.nanquantile(means, [tail, 1 - tail], axis=0)
+
+
+def measured(mean: float, means: Floats) -> dict[str, float]:
+    """A figure with the interval of its bootstrap means, as plain values."""
+    low, high = interval(means)
+    return {"mean": float(mean), "low": float(low), "high": float(high)}

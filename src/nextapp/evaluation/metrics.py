@@ -34,8 +34,8 @@ import numpy.typing as npt
 
 from nextapp.compiled import compiled, usable_in_loops
 from nextapp.data.log import Indices
-from nextapp.evaluation.revealing import Chunk, Exam, Predictions, Units
-from nextapp.intervals import interval, resample
+from nextapp.evaluation.revealing import Exam, Mask, Predictions, Units
+from nextapp.intervals import interval, measured, resample
 from nextapp.randomness import KeyedBits
 from nextapp.suggestions import STEADY, steady_row
 from nextapp.wire import Floats
@@ -91,60 +91,42 @@ EDGES = np.array([0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8,
 _P, _CAME, _N = range(3)
 
 
+@compiled(seconds=lambda predictions, *_: 3e-5 * len(predictions.user))
 def count_predictions(
-    chunk: Chunk,
+    predictions: Predictions,
     unit: Indices,
-    scores: Floats,
-    target_competes: bool,
+    competes: Mask,
+    chances: Floats,
     bins: Floats,
     launches: Floats,
 ) -> None:
-    """Count the predictions of one chunk that lie within sessions; scores are log P.
+    """Count the predictions of one chunk that lie within sessions.
 
     By ``unit`` of each prediction: ``bins`` (n_units, 2, len(EDGES), 3) are sums of p, of y and of
     apps, for all apps and for the most likely one, and ``launches`` (n_units,). Only candidates
     that compete.
     """
-    asked = chunk.predictions._replace(user=unit)
-    within = Predictions(*(column[asked.last >= 0] for column in asked))
-    _count(within, chunk.seen_from, np.exp(scores), target_competes, bins, EDGES)
-    np.add.at(launches, within.user, 1.0)
-
-
-def _seconds_to_count(predictions: Predictions, *_: object) -> float:
-    return 3e-5 * len(predictions.user)
-
-
-@compiled(seconds=_seconds_to_count)
-def _count(
-    predictions: Predictions,
-    seen_from: Indices,
-    chances: Floats,
-    target_competes: bool,
-    bins: Floats,
-    edges: Floats,
-) -> None:
-    n_bins = len(edges)
+    n_bins = len(EDGES)
     for n in range(len(predictions.user)):
-        seen = seen_from[predictions.first_candidate[n] : predictions.last_candidate[n]]
-        user, target = predictions.user[n], predictions.target[n]
-        competes = seen < predictions.row[n]
-        competes[target] |= target_competes
-        candidates = np.flatnonzero(competes)
+        if predictions.last[n] < 0:
+            continue
+        launches[unit[n]] += 1.0
+        cell, target = predictions.cell[n], predictions.target[n]
+        candidates = np.flatnonzero(competes[cell : cell + predictions.width[n]])
         if len(candidates) == 0:
             continue
-        p = chances[predictions.cell[n] + candidates]
-        place = np.searchsorted(edges, p, side="right") - 1
-        of_all, of_best = bins[user, 0], bins[user, 1]
+        p = chances[cell + candidates]
+        place = np.searchsorted(EDGES, p, side="right") - 1
+        of_all, of_best = bins[unit[n], 0], bins[unit[n], 1]
         of_all[:, _P] += np.bincount(place, p, n_bins)
         of_all[:, _N] += np.bincount(place, minlength=n_bins)
         best = p.argmax()
         of_best[place[best], _P] += p[best]
         of_best[place[best], _CAME] += candidates[best] == target
         of_best[place[best], _N] += 1.0
-        if competes[target]:
-            mine = chances[predictions.cell[n] + target]
-            of_all[np.searchsorted(edges, mine, side="right") - 1, _CAME] += 1.0
+        if competes[cell + target]:
+            mine = chances[cell + target]
+            of_all[np.searchsorted(EDGES, mine, side="right") - 1, _CAME] += 1.0
 
 
 def calibration(found: Floats, launches: Floats, seed: int) -> dict[str, Any]:
@@ -161,9 +143,7 @@ def calibration(found: Floats, launches: Floats, seed: int) -> dict[str, Any]:
         by_user = found[:, number]
         with np.errstate(invalid="ignore"):  # days without a launch alone count for nothing
             rates = _wrong(np.tensordot(drawn, by_user, axes=1)) / totals
-        low, high = interval(rates[:, None])
-        mean = float(_wrong(by_user.sum(axis=0)) / total)
-        calibrated[name] = {"mean": mean, "low": float(low[0]), "high": float(high[0])}
+        calibrated[name] = measured(_wrong(by_user.sum(axis=0)) / total, rates)
     there = found[:, 0].sum(axis=0)[:, _N] > 0
     bins = found[:, 0, there]
     sums, drawn_sums = bins.sum(axis=0), np.tensordot(drawn, bins, axes=1)
@@ -195,58 +175,29 @@ _NEW, _HITS = range(2)  # columns of sums
 _DAY_MS = 86_400_000
 
 
+@compiled(seconds=lambda predictions, *_: 1e-4 * len(predictions.user))
 def count_suggestions(
-    chunk: Chunk,
+    predictions: Predictions,
     unit: Indices,
+    competes: Mask,
     scores: Floats,
+    factors: Floats,
+    at_random: bool,
     sums: Floats,
     launches: Floats,
-    *,
-    chances: bool,
-    at_random: bool,
-    target_competes: bool,
 ) -> None:
-    """Follow the suggestions through one chunk; scores are log P (`chances`) or only an order.
+    """Follow the suggestions through one chunk; scores are P, or > 0 and only an order.
 
     By ``unit`` of each prediction: ``sums`` (n_units, len(FACTORS), 2) of new suggestions and of
     hits, ``launches`` (n_units, 2) after another, and of another app than the open one.
     ``at_random``: all orders are equally likely, and the expected values are counted.
     """
-    factors = FACTORS if chances else FACTORS[:1]
-    ordered = np.exp(scores) if chances else scores - scores.min(initial=0.0) + 1.0
-    _follow(
-        chunk.predictions, unit, chunk.seen_from, ordered, factors, at_random,
-        target_competes, sums, launches, N_SHOWN,
-    )  # fmt: skip
-
-
-def _seconds_to_follow(predictions: Predictions, *_: object) -> float:
-    return 1e-4 * len(predictions.user)
-
-
-@compiled(seconds=_seconds_to_follow)
-def _follow(
-    predictions: Predictions,
-    unit: Indices,
-    seen_from: Indices,
-    chances: Floats,
-    factors: Floats,
-    at_random: bool,
-    target_competes: bool,
-    sums: Floats,
-    launches: Floats,
-    n_shown: int,
-) -> None:
-    shown = np.full((len(factors), n_shown), -1)
+    shown = np.full((len(factors), N_SHOWN), -1)
     before = -1
     for n in range(len(predictions.user)):
         user, target, last = predictions.user[n], predictions.target[n], predictions.last[n]
-        seen = seen_from[predictions.first_candidate[n] : predictions.last_candidate[n]]
-        cell = predictions.cell[n]
-        there = chances[cell : cell + len(seen)].copy()
-        for i in range(len(seen)):
-            if seen[i] >= predictions.row[n] and not (target_competes and i == target):
-                there[i] = 0.0
+        cells = slice(predictions.cell[n], predictions.cell[n] + predictions.width[n])
+        there = np.where(competes[cells], scores[cells], 0.0)
         if last >= 0:
             there[last] = 0.0
         if user != before:
@@ -256,7 +207,7 @@ def _follow(
         counts = target != last
         launches[unit[n], 1] += counts
         for number in range(len(factors)):
-            row = steady_row(shown[number], there, n_shown, factors[number])
+            row = steady_row(shown[number], there, N_SHOWN, factors[number])
             n_new, hit = 0.0, 0.0
             for place in range(len(row)):
                 n_new += not (shown[number] == row[place]).any()
@@ -299,8 +250,5 @@ def _measured(units: Units, sums: Floats, sizes: Floats, seed: int) -> list[dict
     there = size > 0
     of_users = np.stack([np.bincount(units.owner, column) for column in sums.T], axis=1)
     means = (of_users[there] / size[there, None]).mean(axis=0)
-    ends = interval(units.drawn(sums, sizes, seed))
-    return [
-        {"mean": float(mean), "low": float(low), "high": float(high)}
-        for mean, low, high in zip(means, *ends, strict=True)
-    ]
+    drawn = units.drawn(sums, sizes, seed)
+    return [measured(mean, each) for mean, each in zip(means, drawn.T, strict=True)]

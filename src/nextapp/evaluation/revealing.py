@@ -92,30 +92,29 @@ def find_preset(name: str) -> Preset:
 class Predictions(NamedTuple):
     """Columns with one entry per prediction.
 
-    ``row`` is the launch's row in the log. The user's candidates are ``first_candidate`` to
-    ``last_candidate`` (exclusive), and their scores begin at ``cell``. ``target`` is the position
-    of the launched app among them, ``last`` that of the launch before; -1 where a session begins.
+    The scores of the user's candidates are ``width`` cells from ``cell`` on. ``target`` is the
+    position of the launched app among them, ``last`` that of the launch before; -1 where a session
+    begins.
     """
 
     user: Indices
     target: Indices
     last: Indices
-    row: Indices
     cell: Indices
-    first_candidate: Indices
-    last_candidate: Indices
+    width: Indices
 
 
 class Chunk(NamedTuple):
     """Questions about whole sessions, with what determines which candidates compete.
 
     ``rows`` are the launches as rows of the collapsed log; a candidate competes for the launch
-    in row t if its ``seen_from`` lies before t.
+    in row t if its ``seen_from`` lies before t, or if it is launched and ``target_competes``.
     """
 
     questions: Questions
     rows: Indices
     seen_from: Indices
+    target_competes: bool
 
     @property
     def predictions(self) -> Predictions:
@@ -123,10 +122,16 @@ class Chunk(NamedTuple):
         user = np.repeat(questions.session_user, np.diff(questions.session_starts))
         before = np.append(-1, questions.launches[:-1])
         before[questions.session_starts[:-1]] = -1
-        first = questions.candidate_starts[user]
-        last = questions.candidate_starts[user + 1]
-        cell = np.cumsum(last - first) - (last - first)
-        return Predictions(user, questions.launches, before, self.rows, cell, first, last)
+        width = np.diff(questions.candidate_starts)[user]
+        cell = np.cumsum(width) - width
+        return Predictions(user, questions.launches, before, cell, width)
+
+    def competes(self, asked: Predictions) -> Mask:
+        """By cell, whether the candidate competes."""
+        first = self.questions.candidate_starts[asked.user]
+        competes = _seen(self.rows, first, asked.width, self.seen_from)
+        competes[asked.cell + asked.target] |= self.target_competes
+        return competes
 
 
 class Units(NamedTuple):
@@ -264,7 +269,9 @@ class Exam:
                 launches=launches[rows],
                 times=self.whole.time[self.rows[rows]],
             )
-            chunks.append(Chunk(questions, self.rows[rows], self.seen_from[picked]))
+            target_competes = self.preset.candidates == "history+target"
+            seen_from = self.seen_from[picked]
+            chunks.append(Chunk(questions, self.rows[rows], seen_from, target_competes))
         return chunks
 
 
@@ -375,71 +382,66 @@ def exam_on(
     )
 
 
-def ranks(chunk: Chunk, scores: Floats, preset: Preset) -> tuple[Indices, Indices, bool]:
+@compiled(seconds=lambda rows, *_: 2e-6 * len(rows))
+def _seen(rows: Indices, first: Indices, width: Indices, seen_from: Indices) -> Mask:
+    seen = np.empty(width.sum(), np.bool_)
+    cell = 0
+    for n in range(len(rows)):
+        own = slice(first[n], first[n] + width[n])
+        seen[cell : cell + width[n]] = seen_from[own] < rows[n]
+        cell += width[n]
+    return seen
+
+
+def ranks_without_last(
+    asked: Predictions, competes: Mask, scores: Floats, better: Indices, equal: Indices
+) -> tuple[Indices, Indices]:
+    """The same ranks with the last app taken out of the ranking; where it is launched again, and
+    at the first launch of a session, nothing is taken out."""
+    there = np.flatnonzero((asked.last >= 0) & (asked.last != asked.target) & (equal > 0))
+    own, last = (asked.cell[there] + place[there] for place in (asked.target, asked.last))
+    better, equal = better.copy(), equal.copy()
+    better[there] -= competes[last] & (scores[last] > scores[own])
+    equal[there] -= competes[last] & (scores[last] == scores[own])
+    return better, equal
+
+
+def _ranks_by_numpy(
+    predictions: Predictions, competes: Mask, scores: Floats
+) -> tuple[Indices, Indices, bool]:
+    better, equal = np.zeros((2, len(predictions.user)), np.intp)
+    finite = bool(np.isfinite(scores[competes]).all())
+    for n in np.flatnonzero(competes[predictions.cell + predictions.target]):
+        cells = slice(predictions.cell[n], predictions.cell[n] + predictions.width[n])
+        score, own = scores[cells], scores[predictions.cell[n] + predictions.target[n]]
+        better[n] = np.count_nonzero(competes[cells] & (score > own))
+        equal[n] = np.count_nonzero(competes[cells] & (score == own))
+    return better, equal, finite
+
+
+@compiled(seconds=lambda predictions, *_: 1.5e-5 * len(predictions.user), plain=_ranks_by_numpy)
+def ranks(
+    predictions: Predictions, competes: Mask, scores: Floats
+) -> tuple[Indices, Indices, bool]:
     """For every prediction, the number of candidates that score higher than the target, and equal
     to it (including the target); and whether all scores are finite.
 
     If the target does not compete, both are 0: a miss.
     """
-    return _ranks(chunk.predictions, chunk.seen_from, scores, preset.candidates == "history+target")
-
-
-def ranks_without_last(
-    chunk: Chunk, scores: Floats, better: Indices, equal: Indices
-) -> tuple[Indices, Indices]:
-    """The same ranks with the last app taken out of the ranking; where it is launched again, and
-    at the first launch of a session, nothing is taken out."""
-    asked = chunk.predictions
-    there = np.flatnonzero((asked.last >= 0) & (asked.last != asked.target) & (equal > 0))
-    cell, last = asked.cell[there], asked.last[there]
-    competes = chunk.seen_from[asked.first_candidate[there] + last] < asked.row[there]
-    own, its = scores[cell + asked.target[there]], scores[cell + last]
-    better, equal = better.copy(), equal.copy()
-    better[there] -= competes & (its > own)
-    equal[there] -= competes & (its == own)
-    return better, equal
-
-
-def _seconds_to_rank(predictions: Predictions, *_: object) -> float:
-    return 1.5e-5 * len(predictions.user)
-
-
-def _ranks_by_numpy(
-    predictions: Predictions, seen_from: Indices, scores: Floats, target_competes: bool
-) -> tuple[Indices, Indices, bool]:
-    better, equal = np.zeros((2, len(predictions.user)), np.intp)
-    finite = True
-    for n in range(len(better)):
-        target, row = predictions.target[n], predictions.row[n]
-        competes = seen_from[predictions.first_candidate[n] : predictions.last_candidate[n]] < row
-        competes[target] |= target_competes
-        score = scores[predictions.cell[n] : predictions.cell[n] + len(competes)]
-        finite &= bool(np.isfinite(score[competes]).all())
-        if competes[target]:
-            better[n] = np.count_nonzero(competes & (score > score[target]))
-            equal[n] = np.count_nonzero(competes & (score == score[target]))
-    return better, equal, finite
-
-
-@compiled(seconds=_seconds_to_rank, plain=_ranks_by_numpy)
-def _ranks(
-    predictions: Predictions, seen_from: Indices, scores: Floats, target_competes: bool
-) -> tuple[Indices, Indices, bool]:
     n_predictions = len(predictions.user)
     better = np.zeros(n_predictions, np.intp)
     equal = np.zeros(n_predictions, np.intp)
     finite = True
     for n in range(n_predictions):
-        seen = seen_from[predictions.first_candidate[n] : predictions.last_candidate[n]]
-        score = scores[predictions.cell[n] : predictions.cell[n] + len(seen)]
-        target, row = predictions.target[n], predictions.row[n]
+        cell = predictions.cell[n]
+        own = scores[cell + predictions.target[n]]
         above, level = 0, 0
-        for i in range(len(seen)):
-            if seen[i] < row or (target_competes and i == target):
-                finite &= np.isfinite(score[i])
-                above += score[i] > score[target]
-                level += score[i] == score[target]
-        if target_competes or seen[target] < row:
+        for i in range(cell, cell + predictions.width[n]):
+            if competes[i]:
+                finite &= np.isfinite(scores[i])
+                above += scores[i] > own
+                level += scores[i] == own
+        if competes[cell + predictions.target[n]]:
             better[n] = above
             equal[n] = level
     return better, equal, finite

@@ -390,6 +390,7 @@ def score_predictions(
     """(2, n_rows, len(wanted)): the wanted metrics of every prediction, in order; then the same
     with the last app taken out of the ranking. What calibration and steadiness need is written to
     `counts`, if given."""
+    chances = getattr(predictor, "scores_are_log_chances", False)
 
     def answer(chunk: Chunk) -> Floats:
         scores = predictor.score(chunk.questions)
@@ -398,7 +399,9 @@ def score_predictions(
                 f"{predictor.name} must give one score per prediction and candidate, "
                 f"{chunk.questions.cell_starts[-1]} in total, got {len(scores)}."
             )
-        better, equal, finite = ranks(chunk, scores, exam.preset)
+        asked = chunk.predictions
+        competes = chunk.competes(asked)
+        better, equal, finite = ranks(asked, competes, scores)
         if not finite:
             raise ValueError(
                 f"{predictor.name} gave scores that are not finite, so they cannot be ranked: "
@@ -407,24 +410,15 @@ def score_predictions(
         if counts is not None:
             first = int(np.searchsorted(exam.rows, chunk.rows[0]))
             unit = exam.units.of_row[first : first + len(chunk.rows)]
-            own = Counts(*(each[unit[0] : unit[-1] + 1] for each in counts))
-            unit = unit - unit[0]
-            competes = exam.preset.candidates == "history+target"
-            chances = getattr(predictor, "scores_are_log_chances", False)
             if chances:
-                metrics.count_predictions(chunk, unit, scores, competes, own.bins, own.launches)
-            metrics.count_suggestions(
-                chunk,
-                unit,
-                scores,
-                own.suggestions,
-                own.suggested,
-                chances=chances,
-                at_random=predictor.in_expectation,
-                target_competes=competes,
-            )
+                factors, worth = metrics.FACTORS, np.exp(scores)
+                metrics.count_predictions(asked, unit, competes, worth, *counts[:2])
+            else:
+                factors, worth = metrics.FACTORS[:1], scores - scores.min(initial=0.0) + 1.0
+            at_random = predictor.in_expectation
+            metrics.count_suggestions(asked, unit, competes, worth, factors, at_random, *counts[2:])
         ties = "expected" if predictor.in_expectation else exam.preset.ties
-        both = [(better, equal), ranks_without_last(chunk, scores, better, equal)]
+        both = [(better, equal), ranks_without_last(asked, competes, scores, better, equal)]
         return np.stack([metrics.values(*each, ties, wanted) for each in both])
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:

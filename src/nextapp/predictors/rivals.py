@@ -220,11 +220,7 @@ class OnlineSR(OnlineSROnDevice):
         return everybody - own  # this phone's own are counted as they come
 
 
-def _seconds_online(streams: Streams, *_: object) -> float:
-    return 2e-6 * len(streams.launches)
-
-
-@compiled(seconds=_seconds_online)
+@compiled(seconds=lambda streams, *_: 2e-6 * len(streams.launches))
 def _play_online(
     streams: Streams,
     candidate_starts: Indices,
@@ -294,11 +290,7 @@ class CountMix:
         return np.log(chances)
 
 
-def _seconds_to_mix(streams: Streams, *_: object) -> float:
-    return 2e-5 * len(streams.launches)
-
-
-@compiled(seconds=_seconds_to_mix)
+@compiled(seconds=lambda streams, *_: 2e-5 * len(streams.launches))
 def _mix_counts(streams: Streams, candidate_starts: Indices, longest: int, chances: Floats) -> None:
     for v in range(len(candidate_starts) - 1):
         k = candidate_starts[v + 1] - candidate_starts[v]
@@ -400,11 +392,7 @@ def _count(followers: Followers, context: int, app: int, fade: float, n_cells: i
     return n_cells + 1
 
 
-def _seconds_to_match(streams: Streams, *_: object) -> float:
-    return 4e-5 * len(streams.launches)
-
-
-@compiled(seconds=_seconds_to_match)
+@compiled(seconds=lambda streams, *_: 4e-5 * len(streams.launches))
 def match_partially(
     streams: Streams, candidate_starts: Indices, fades: Floats, chances: Floats
 ) -> None:
@@ -527,12 +515,7 @@ def table_pairs(questions: Questions) -> tuple[Indices, Indices, Indices]:
     return questions.users[owner], launched, candidate
 
 
-def _seconds_for_sessions(_starts: Indices, *arrays: Indices | Floats) -> float:
-    launches = arrays[2]
-    return 4e-6 * len(launches)
-
-
-@compiled(seconds=_seconds_for_sessions)
+@compiled(seconds=lambda *arrays: 4e-6 * len(arrays[3]))  # the launches
 def _recency(
     candidate_starts: Indices,
     session_user: Indices,
@@ -554,7 +537,7 @@ def _recency(
     return scores
 
 
-@compiled(seconds=_seconds_for_sessions)
+@compiled(seconds=lambda *arrays: 4e-6 * len(arrays[3]))  # the launches
 def _session(
     candidate_starts: Indices,
     session_user: Indices,

@@ -29,7 +29,6 @@ from nextapp.compiled import compiled
 from nextapp.data.cutting import Split
 from nextapp.data.log import Indices, LaunchLog
 from nextapp.evaluation import Exam, Preset, exam
-from nextapp.evaluation.revealing import Chunk
 from nextapp.intervals import FEWEST, bootstrap_means, interval
 from nextapp.predictor import FREQUENCY_FADE
 from nextapp.predictors import Predictor, build
@@ -172,11 +171,7 @@ def play(phone: Phone, policy: Policy, size: int) -> tuple[int, int, int]:
     return cold, prewarmed, wasted
 
 
-def _seconds_to_play(launches: Indices, *_: object) -> float:
-    return 5e-5 * len(launches)
-
-
-@compiled(seconds=_seconds_to_play)
+@compiled(seconds=lambda launches, *_: 5e-5 * len(launches))
 def _play(
     launches: Indices,
     values: Floats,
@@ -222,14 +217,14 @@ def phones_of(test: Exam, model: Predictor, counts: Predictor) -> list[Phone]:
     """The phones of an exam whose predictors are fitted; apps never launched have no chance."""
     phones = []
     for chunk in test.chunks:
-        questions = chunk.questions
+        questions, competes = chunk.questions, chunk.competes(chunk.predictions)
         both = [np.exp(each.score(questions)) for each in (model, counts)]
         for v, user in enumerate(questions.users.tolist()):
             own = questions.candidates[slice(*questions.candidate_starts[v : v + 2])]
             launches = questions.launches[slice(*questions.session_starts[v : v + 2])]
             cells = slice(*questions.cell_starts[v : v + 2])
             mine = slice(*test.history.starts[user : user + 2])
-            known = _known(chunk, v)
+            known = competes[cells].reshape(-1, len(own))
             phones.append(
                 Phone(
                     launches,
@@ -238,14 +233,6 @@ def phones_of(test: Exam, model: Predictor, counts: Predictor) -> list[Phone]:
                 )
             )
     return phones
-
-
-def _known(chunk: Chunk, v: int) -> npt.NDArray[np.bool_]:
-    """(n, k): the apps that were launched before each launch of the test part."""
-    asked = slice(*chunk.questions.session_starts[v : v + 2])
-    own = slice(*chunk.questions.candidate_starts[v : v + 2])
-    known: npt.NDArray[np.bool_] = chunk.seen_from[own] < chunk.rows[asked][:, None]
-    return known
 
 
 def run(study: MemoryStudy, log: LaunchLog, report: Progress = silent) -> dict[str, Any]:
