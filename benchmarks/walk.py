@@ -105,7 +105,12 @@ def start_command(out: Path, *arguments: str, from_start: bool) -> subprocess.Po
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env={**os.environ, "COLUMNS": "200", "PYTHONUNBUFFERED": "1"},
+        env={
+            **os.environ,
+            "COLUMNS": "200",
+            "PYTHONUNBUFFERED": "1",
+            "NUMBA_CACHE_DIR": str(out.parent / "cache"),  # empty, as after an install
+        },
     )
 
 
