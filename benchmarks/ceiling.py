@@ -25,10 +25,10 @@ from nextapp.data.loading import load
 from nextapp.evaluation import Exam, evaluate, exam, find_preset
 from nextapp.evaluation.dynamic_environment import Courses, CycleStream, Refitted, run_cycles
 from nextapp.evaluation.static import user_means
-from nextapp.intervals import bootstrap_means, interval
 from nextapp.predictors import Predictor
 from nextapp.studies.dynamic import DynamicExperiment
 from nextapp.studies.experiment import CEILING, Experiment
+from nextapp.table import bootstrap_means, interval
 
 METRICS = ("HR@1", "HR@3", "HR@5")
 Figures = tuple[float, float, float]  # mean, low, high

@@ -22,8 +22,8 @@ from nextapp.data.cutting import Split
 from nextapp.data.loading import load
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import evaluate, exam, find_preset
-from nextapp.intervals import bootstrap_means, interval
 from nextapp.studies.experiment import Experiment
+from nextapp.table import bootstrap_means, interval
 
 RIVALS = ("mru", "mfu", "sr", "sr-od")
 SPLIT = "fraction:0.8,0,0.2"

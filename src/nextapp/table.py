@@ -1,4 +1,7 @@
-"""A table of results that can be shown in a terminal or as HTML."""
+"""Results: 95 % intervals of figures, and tables of them for a terminal or as HTML.
+
+Intervals are from a bootstrap over users, or over the days of fewer than ten.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from nextapp.randomness import KeyedBits
+from nextapp.wire import Floats
 
 if TYPE_CHECKING:
     import rich.table
@@ -267,3 +276,65 @@ def csv_text(rows: Iterable[Iterable[Any]]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
+
+
+# --- intervals ---
+
+LEVEL = 0.95
+DRAWS = 2_000
+FEWEST = 10  # users; an interval over fewer says nothing
+_CELLS = 4_000_000
+
+
+def bootstrap_means(
+    by_user: Floats, seed: int, weights: Floats | None = None, stratum: int = 0
+) -> Floats:
+    """(DRAWS, columns): bootstrap means over users; NaN values are ignored.
+
+    All columns use the same resamples of users, so differences between columns are paired. With
+    ``weights`` (n_users,) the values were multiplied by them, and a mean is the sum of the values
+    over the sum of the weights of the users drawn. Each ``stratum`` has its own draws.
+    """
+    generator = KeyedBits(seed, phone=stratum, purpose="boot").generator()
+    n_users = len(by_user)
+    there = ~np.isnan(by_user)
+    filled = np.where(there, by_user, 0.0)
+    counted = there if weights is None else there * weights[:, None]
+    means = []
+    step = max(1, _CELLS // n_users)
+    for start in range(0, DRAWS, step):
+        n = min(step, DRAWS - start)
+        drawn = resample(generator, n_users, n)
+        with np.errstate(invalid="ignore"):
+            means.append((drawn @ filled) / (drawn @ counted))
+    return np.concatenate(means)
+
+
+def bootstrap_within(sums: Floats, sizes: Floats, owner: npt.NDArray[np.intp], seed: int) -> Floats:
+    """(DRAWS, columns): bootstrap means over parts of users, such as days; no user is left out.
+
+    A user's mean is the sum of ``sums`` (n_parts, columns) over that of ``sizes`` (n_parts,), of
+    the user's parts in the resample. The result is the mean over users with any size.
+    """
+    drawn = [
+        bootstrap_means(sums[owner == user], seed, sizes[owner == user], int(user))
+        for user in np.unique(owner[sizes > 0])
+    ]
+    return np.mean(drawn, axis=0) if drawn else np.full((DRAWS, sums.shape[1]), np.nan)
+
+
+def resample(generator: np.random.Generator, n: int, draws: int = DRAWS) -> Floats:
+    """(draws, n): how often each of n items is in a bootstrap sample of size n."""
+    return generator.multinomial(n, np.full(n, 1.0 / n), draws).astype(float)
+
+
+def interval(means: Floats) -> Floats:
+    """(2, columns) or (2,): the 2.5 % and 97.5 % quantiles of bootstrap means."""
+    tail = (1 - LEVEL) / 2
+    return np.nanquantile(means, [tail, 1 - tail], axis=0)
+
+
+def measured(mean: float, means: Floats) -> dict[str, float]:
+    """A figure with the interval of its bootstrap means, as plain values."""
+    low, high = interval(means)
+    return {"mean": float(mean), "low": float(low), "high": float(high)}

@@ -9,8 +9,8 @@ from nextapp.data.cutting import Split
 from nextapp.data.loading import load
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import METRICS, evaluate, exam, find_preset, mark, metrics
-from nextapp.intervals import bootstrap_means, bootstrap_within, interval
 from nextapp.predictors.rivals import MFU, MRU, SR, Random, SROnDevice
+from nextapp.table import bootstrap_means, bootstrap_within, interval
 
 
 def one_user(apps, n_apps=None) -> LaunchLog:

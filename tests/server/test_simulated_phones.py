@@ -17,7 +17,6 @@ import pytest
 from servers import DIM, N_APPS, SETTINGS, ServerProcess
 
 from nextapp.data import synthetic
-from nextapp.intervals import bootstrap_means, interval
 from nextapp.learners.crowd import CrowdLearner, CrowdRequests
 from nextapp.learners.seqmf import SeqMFLearner, adam
 from nextapp.phone import Client, Phone, Store
@@ -33,6 +32,7 @@ from nextapp.randomness import KeyedBits, TokenCoins
 from nextapp.server import administration
 from nextapp.server.settings import settings_of
 from nextapp.server.simulated_phones import SimulatedPhones, launches
+from nextapp.table import bootstrap_means, interval
 from nextapp.wire import Broadcast, ModelSettings, ReportRequest
 
 PHONES, ROUNDS = 12, 3

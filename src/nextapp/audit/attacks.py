@@ -24,13 +24,13 @@ import numpy as np
 from scipy import stats
 
 from nextapp.data import synthetic
-from nextapp.intervals import bootstrap_means, interval, resample
 from nextapp.learners.seqmf import starting_vectors
 from nextapp.model import Apps, PhoneGradient, seqmf_gradient
 from nextapp.names import unknown
 from nextapp.privacy import Mechanism
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
+from nextapp.table import bootstrap_means, interval, resample
 from nextapp.wire import Broadcast, Floats, ModelSettings, Report
 
 SCALE = 0.1

@@ -21,7 +21,6 @@ from nextapp.fleet.columns import Fleet, Mask
 from nextapp.fleet.reporting import sum_reports
 from nextapp.fleet.rounds import ReportSum, estimate_sum, zero_phones
 from nextapp.fleet.stepping import solve_user_vectors
-from nextapp.intervals import DRAWS, FEWEST, interval, resample
 from nextapp.learners import run_round
 from nextapp.learners.seqmf import Optimiser, SeqMFLearner
 from nextapp.names import count
@@ -31,6 +30,7 @@ from nextapp.predictors.training import Training
 from nextapp.privacy import Mechanism, mechanism
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
+from nextapp.table import DRAWS, FEWEST, interval, resample
 from nextapp.wire import Broadcast, Floats
 
 Regime = Literal["full", "rare", "global"]

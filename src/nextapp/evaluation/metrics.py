@@ -35,9 +35,9 @@ import numpy.typing as npt
 from nextapp.compiled import compiled, usable_in_loops
 from nextapp.data.log import Indices
 from nextapp.evaluation.revealing import Exam, Mask, Predictions, Units
-from nextapp.intervals import interval, measured, resample
 from nextapp.randomness import KeyedBits
 from nextapp.suggestions import STEADY, steady_row
+from nextapp.table import interval, measured, resample
 from nextapp.wire import Floats
 
 CUTOFFS = (1, 3, 5)

@@ -24,8 +24,8 @@ from nextapp.data.cutting import (
     session_starts,
 )
 from nextapp.data.log import Indices, LaunchLog
-from nextapp.intervals import FEWEST, bootstrap_means, bootstrap_within
 from nextapp.predictors import Questions
+from nextapp.table import FEWEST, bootstrap_means, bootstrap_within
 from nextapp.wire import Floats
 
 _CHUNK_CELLS = 2_000_000  # scores in memory per chunk

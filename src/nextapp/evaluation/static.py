@@ -25,12 +25,11 @@ from nextapp.evaluation.revealing import (
     ranks,
     ranks_without_last,
 )
-from nextapp.intervals import FEWEST, interval
 from nextapp.names import count
 from nextapp.predictors import CEILING, FEDERATED, Predictor, build
 from nextapp.progress import Progress, silent
 from nextapp.suggestions import STEADY
-from nextapp.table import Column, Kind, Measured, Table, measured_from
+from nextapp.table import FEWEST, Column, Kind, Measured, Table, interval, measured_from
 from nextapp.wire import Floats
 
 if TYPE_CHECKING:

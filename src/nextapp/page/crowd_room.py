@@ -19,7 +19,6 @@ from nextapp.data import synthetic
 from nextapp.data.cutting import collapse_repeats
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.vectors import mean_shares
-from nextapp.intervals import bootstrap_means, interval
 from nextapp.page.catalogue import N_APPS, NAMES
 from nextapp.studies.new_phones import (
     CUTOFFS,
@@ -30,6 +29,7 @@ from nextapp.studies.new_phones import (
     synthetic_phones,
     transitions_mechanism,
 )
+from nextapp.table import bootstrap_means, interval
 from nextapp.wire import Crowd, Floats
 
 PHONES = (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 10_000_000)

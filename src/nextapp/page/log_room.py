@@ -21,7 +21,6 @@ from nextapp.data.log import LaunchLog
 from nextapp.evaluation import metrics
 from nextapp.evaluation.revealing import Exam, FirstLaunches, Preset, exam_on
 from nextapp.evaluation.static import score_predictions
-from nextapp.intervals import DRAWS, interval, resample
 from nextapp.page.catalogue import app_entry
 from nextapp.page.phone_room import TRAINING
 from nextapp.phone.core import PhoneCore
@@ -30,6 +29,7 @@ from nextapp.predictor import SESSION_GAP, Habits
 from nextapp.predictors import factorised
 from nextapp.predictors.rivals import OnlineMFU, OnlineSROnDevice, Recents
 from nextapp.randomness import KeyedBits
+from nextapp.table import DRAWS, interval, resample
 from nextapp.wire import Floats
 
 MOST_BYTES = 64 << 20  # of an upload, packed and unpacked

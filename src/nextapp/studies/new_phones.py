@@ -26,7 +26,6 @@ from nextapp.evaluation import metrics
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.rounds import check_device, place_fleet
 from nextapp.fleet.vectors import draw_copies, draw_launches, mean_shares
-from nextapp.intervals import bootstrap_means, interval
 from nextapp.learners.crowd import SLOTS_BY_BUCKET, CrowdRequests
 from nextapp.predictors.nextapp import online_scores
 from nextapp.privacy.walsh import Walsh, fewest_bits
@@ -34,6 +33,7 @@ from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.settings import setting
 from nextapp.studies.experiment import versions
+from nextapp.table import bootstrap_means, interval
 from nextapp.wire import Crowd, Floats
 
 BINS = ((0, 10), (10, 20), (20, 50), (50, 100), (100, 200), (200, 500), (500, 1000))

@@ -22,7 +22,6 @@ from nextapp.evaluation.dynamic_environment import FROZEN, ZERO
 from nextapp.fleet.clip import public_clips, public_seed
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.rounds import fleet_phones, zero_phones
-from nextapp.intervals import LEVEL
 from nextapp.learners import run_rounds
 from nextapp.learners.seqmf import OPTIMISERS, SeqMFLearner, starting_vectors
 from nextapp.predictors.training import Training
@@ -32,6 +31,7 @@ from nextapp.progress import Progress, silent
 from nextapp.studies.experiment import check_names, plain_values, versions
 from nextapp.studies.mechanisms import FORMS, NONE, mechanism_for_simulation
 from nextapp.studies.simulation import HeldOutPhones
+from nextapp.table import LEVEL
 from nextapp.wire import Broadcast, Floats, ModelSettings
 
 NOISE = "noise"

@@ -28,7 +28,6 @@ from nextapp.fleet.participation import REASONS, Attendance, Participation, tall
 from nextapp.fleet.reporting import Sums
 from nextapp.fleet.rounds import PlacedFleet, ReportSum, check_device, estimate_sum, place_fleet
 from nextapp.fleet.stepping import solve_user_vectors
-from nextapp.intervals import bootstrap_means, interval
 from nextapp.learners import read_checkpoint, run_round
 from nextapp.learners.seqmf import OPTIMISERS, Optimiser, SeqMFLearner, starting_vectors
 from nextapp.names import unknown
@@ -39,6 +38,7 @@ from nextapp.settings import setting
 from nextapp.storage import write_atomically
 from nextapp.studies.experiment import training_values, versions
 from nextapp.studies.mechanisms import mechanism_for_simulation
+from nextapp.table import bootstrap_means, interval
 from nextapp.wire import Broadcast, Floats, ModelSettings, pack, unpack
 
 PUBLIC_PHONES = 400  # public synthetic phones, drawn with another seed, that give the default clip

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nextapp.evaluation import METRICS
-from nextapp.intervals import FEWEST
 from nextapp.predictors import CEILING
 from nextapp.studies.mechanisms import FORMS, NONE, PRINTED
 from nextapp.studies.reproduce.studies import ALL
-from nextapp.table import number
+from nextapp.table import FEWEST, number
 
 CONFIRMED = "confirmed"
 NOT_CONFIRMED = "not confirmed"

@@ -15,7 +15,6 @@ from nextapp.data.cutting import collapse_repeats, launches_in_window
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation.dynamic_environment import Courses
 from nextapp.fleet.clip import history_lengths
-from nextapp.intervals import bootstrap_means, interval
 from nextapp.learners.seqmf import SeqMFLearner, sgd, starting_vectors
 from nextapp.model import Apps, seqmf_gradient
 from nextapp.phone.core import PhoneCore
@@ -26,6 +25,7 @@ from nextapp.studies import dynamic
 from nextapp.studies.dynamic import DynamicExperiment
 from nextapp.studies.experiment import check_names
 from nextapp.studies.mechanisms import FORMS, PRINTED, mechanism_for_simulation
+from nextapp.table import bootstrap_means, interval
 from nextapp.wire import Broadcast, Floats, ModelSettings, Report
 
 # --- one round --------------------------------------------------------------------------------
