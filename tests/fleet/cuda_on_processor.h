@@ -3,6 +3,7 @@
 // card that would be a hang, or worse.
 #pragma once
 #include <math.h>
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -23,12 +24,18 @@ static Index threadIdx, blockIdx, blockDim, gridDim;
 
 namespace fibers {
 struct Fiber {
-    ucontext_t context;
-    std::vector<char> stack;
+    jmp_buf here;
     bool done = false, waits = false;
 };
 static std::vector<Fiber> threads;
-static ucontext_t scheduler;
+static std::vector<std::vector<char>> stacks;  // kept from block to block
+static ucontext_t context, main_context;
+static jmp_buf scheduler;
+
+// Jumps between fibers, unlike swapcontext, ask nothing of the operating system.
+static void leave(Fiber &fiber) {
+    if (!_setjmp(fiber.here)) _longjmp(scheduler, 1);
+}
 static unsigned char values[1024][16];
 static unsigned arrived[32];
 
@@ -41,7 +48,7 @@ static void wait_for_warp() {
         return;
     }
     threads[thread].waits = true;
-    while (threads[thread].waits) swapcontext(&threads[thread].context, &scheduler);
+    while (threads[thread].waits) leave(threads[thread]);
 }
 
 static unsigned arrived_in_block;
@@ -54,7 +61,7 @@ static void wait_for_block() {
         return;
     }
     threads[thread].waits = true;
-    while (threads[thread].waits) swapcontext(&threads[thread].context, &scheduler);
+    while (threads[thread].waits) leave(threads[thread]);
 }
 
 template <typename T>
@@ -71,22 +78,25 @@ static void (*work)(void *);
 static void *given;
 
 static void begin() {
+    const unsigned thread = threadIdx.x;
+    if (!_setjmp(threads[thread].here)) swapcontext(&context, &main_context);  // until its turn
     work(given);
-    threads[threadIdx.x].done = true;
-    swapcontext(&threads[threadIdx.x].context, &scheduler);
+    threads[thread].done = true;
+    leave(threads[thread]);
 }
 
 static bool run_block(unsigned n_threads) {
     threads.assign(n_threads, Fiber());
     memset(arrived, 0, sizeof(arrived));
     arrived_in_block = 0;
-    for (auto &thread : threads) {
-        thread.stack.resize(256 * 1024);
-        getcontext(&thread.context);
-        thread.context.uc_stack.ss_sp = thread.stack.data();
-        thread.context.uc_stack.ss_size = thread.stack.size();
-        thread.context.uc_link = nullptr;
-        makecontext(&thread.context, begin, 0);
+    if (stacks.size() < n_threads) stacks.resize(n_threads, std::vector<char>(256 * 1024));
+    for (threadIdx.x = 0; threadIdx.x < n_threads; threadIdx.x++) {
+        getcontext(&context);
+        context.uc_stack.ss_sp = stacks[threadIdx.x].data();
+        context.uc_stack.ss_size = stacks[threadIdx.x].size();
+        context.uc_link = nullptr;
+        makecontext(&context, begin, 0);
+        swapcontext(&main_context, &context);
     }
     for (unsigned left = n_threads; left > 0;) {
         bool moved = false;
@@ -94,7 +104,7 @@ static bool run_block(unsigned n_threads) {
             if (threads[number].done || threads[number].waits) continue;
             threadIdx.x = number;
             moved = true;
-            swapcontext(&scheduler, &threads[number].context);
+            if (!_setjmp(scheduler)) _longjmp(threads[number].here, 1);
             left -= threads[number].done;
         }
         if (!moved) return false;  // all that are left wait for threads that have gone

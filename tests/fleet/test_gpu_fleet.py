@@ -1,7 +1,8 @@
 """A fleet on a card plays the rounds that the processor plays.
 
 The kernels' own source runs here on the processor (`EmulatedCard`); with NEXTAPP_TEST_DEVICE=gpu,
-which `make gpu-test` sets, the same tests run on a card.
+which `make gpu-test` sets, the same tests run on a card. Each length of app vectors is compiled
+anew, so tests to which the length does not matter share one.
 """
 
 from __future__ import annotations
@@ -122,8 +123,8 @@ def test_phones_with_many_apps(rng, card, most, n_apps):
     """From shared memory for 16 apps to workspaces in the card's main memory."""
     fleet = random_fleet(rng, 40, n_apps, most)
     assert np.diff(fleet.app_starts).max() > {40: 32, 80: 64, 300: 200}[most]
-    made = mechanism("harmony", n_apps=n_apps, d=5, epsilon=9.0, clip=0.02)
-    broadcast = broadcast_of(rng, 5, n_apps, alpha=0.01)
+    made = mechanism("harmony", n_apps=n_apps, d=6, epsilon=9.0, clip=0.02)
+    broadcast = broadcast_of(rng, 6, n_apps, alpha=0.01)
     theirs, mine, p_theirs, p_mine = play_both(fleet, card, broadcast, made, 5)
     assert_same(p_mine, p_theirs)
     assert_same(mine.true_sum, theirs.true_sum)
@@ -180,8 +181,8 @@ def test_float32_is_near(rng, card, seed):
 
 def test_sums_do_not_depend_on_the_order_of_the_phones(rng, card, seed):
     """Whole numbers: three shards in any order, to the last bit."""
-    fleet, broadcast = random_fleet(rng, 30, most=30), broadcast_of(rng, 7, alpha=0.0)
-    made = mechanism("walsh", n_apps=N_APPS, d=7, epsilon=1.0, clip=0.1)
+    fleet, broadcast = random_fleet(rng, 30, most=30), broadcast_of(rng, 6, alpha=0.0)
+    made = mechanism("walsh", n_apps=N_APPS, d=6, epsilon=1.0, clip=0.1)
     whole = on_card.sum_reports(ResidentFleet(fleet, card), broadcast, made, seed, law=True)
     again = on_card.sum_reports(ResidentFleet(fleet, card), broadcast, made, seed, law=True)
     assert np.array_equal(whole.true_sum, again.true_sum)
@@ -199,8 +200,8 @@ def test_sums_do_not_depend_on_the_order_of_the_phones(rng, card, seed):
 def test_entries_taller_than_a_first_try_has_room_for(rng, card):
     """Unclipped gradients of long app vectors: the sum is made again with room for them."""
     fleet = random_fleet(rng)
-    broadcast = Broadcast(0, rng.normal(0, 40.0, (N_APPS, 4)), ModelSettings(lam=0.3))
-    made = mechanism("identity", n_apps=N_APPS, d=4)
+    broadcast = Broadcast(0, rng.normal(0, 40.0, (N_APPS, 6)), ModelSettings(lam=0.3))
+    made = mechanism("identity", n_apps=N_APPS, d=6)
     theirs, mine, *_ = play_both(fleet, card, broadcast, made, 0)
     assert np.abs(theirs.true_sum).max() > 2**10
     assert_same(mine.true_sum, theirs.true_sum)
