@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nextapp.data import synthetic
-from nextapp.fleet.columns import Fleet
+from nextapp.fleet.columns import Columns, Fleet
 from nextapp.fleet.reporting import sum_reports
 from nextapp.fleet.stepping import sum_gradients, terms
 from nextapp.privacy import Mechanism, mechanism
@@ -63,8 +63,7 @@ def twenty_apps(n_phones: int, n_apps: int) -> Fleet:
     rng = np.random.default_rng(0)
     apps = np.sort(np.argsort(rng.random((n_phones, n_apps)), axis=1)[:, :20], axis=1)
     pairs = np.sort(np.argsort(rng.random((n_phones, 400)), axis=1)[:, :90], axis=1)
-    return Fleet(
-        n_apps,
+    columns = Columns(
         20 * np.arange(n_phones + 1),
         apps.astype(np.int32).ravel(),
         rng.integers(1, 30, 20 * n_phones).astype(np.int32),
@@ -73,6 +72,7 @@ def twenty_apps(n_phones: int, n_apps: int) -> Fleet:
         (pairs % 20).astype(np.int16).ravel(),
         rng.integers(1, 9, 90 * n_phones).astype(np.int32),
     )
+    return Fleet(n_apps, columns)
 
 
 def step() -> None:
@@ -95,9 +95,9 @@ def step() -> None:
             file = Path(folder) / "fleet.npz"
             np.savez(
                 file,
-                app_starts=fleet.app_starts.astype(np.int32),
-                apps=fleet.apps,
-                counts=fleet.counts,
+                app_starts=fleet.columns.app_starts.astype(np.int32),
+                apps=fleet.columns.apps,
+                counts=fleet.columns.counts,
                 app_vectors=broadcast.app_vectors,
             )
             for _ in range(3):
@@ -117,9 +117,9 @@ def rounds() -> None:
     seconds = time.perf_counter() - start
     console.print(
         f"a million phones made in {seconds:.0f} s (compilation included): "
-        f"{len(fleet.apps) / len(fleet):.1f} apps, "
-        f"{len(fleet.times) / len(fleet):.1f} transitions, "
-        f"{(fleet.n_bytes + 4 * d * len(fleet)) / len(fleet):.0f} bytes a phone"
+        f"{len(fleet.columns.apps) / len(fleet):.1f} apps, "
+        f"{len(fleet.columns.times) / len(fleet):.1f} transitions, "
+        f"{sum(column.nbytes for column in fleet.columns) / len(fleet) + 4 * d:.0f} bytes a phone"
     )
     broadcast = broadcast_of(n_apps, d)
     shape = {"n_apps": n_apps, "d": d}

@@ -55,20 +55,8 @@ def synthetic_fleet(n_phones: int, seed: int) -> Fleet:
 
 def repeated(fleet: Fleet, times: int) -> Fleet:
     """The fleet several times, one after the other."""
-
-    def starts(column: np.ndarray) -> np.ndarray:
-        return np.concatenate([[0], np.cumsum(np.tile(np.diff(column), times))])
-
-    return Fleet(
-        fleet.n_apps,
-        starts(fleet.app_starts),
-        np.tile(fleet.apps, times),
-        np.tile(fleet.counts, times),
-        starts(fleet.transition_starts),
-        np.tile(fleet.previous, times),
-        np.tile(fleet.following, times),
-        np.tile(fleet.times, times),
-    )
+    copies = [Fleet(fleet.n_apps, fleet.columns, number * len(fleet)) for number in range(times)]
+    return Fleet.join(copies)
 
 
 def broadcast_of(d: int, alpha: float = 0.0) -> Broadcast:
@@ -210,7 +198,7 @@ def vectors(fleet: Fleet) -> dict[str, Any]:
     transitions between those launched most. Every phone's report."""
     import cupy
 
-    launches = np.bincount(fleet.apps, fleet.counts, minlength=N_APPS)
+    launches = np.bincount(fleet.columns.apps, fleet.columns.counts, minlength=N_APPS)
     asked = fleet.among(np.sort(np.argsort(-launches, kind="stable")[:ASKED]))
     found: dict[str, Any] = {"cores": os.cpu_count()}
     for label, phones, question in (
@@ -294,21 +282,21 @@ def torch_ms(fleet: Fleet, d: int) -> float:
     broadcast = broadcast_of(d)
     Q = torch.tensor(broadcast.app_vectors, dtype=torch.float32, device="cuda")
     lam = broadcast.settings.lam
-    n, most = len(fleet), int(np.diff(fleet.app_starts).max())
+    n, most = len(fleet), int(np.diff(fleet.columns.app_starts).max())
 
     def padded(values: np.ndarray, filler: float, dtype: Any) -> torch.Tensor:
         table = np.full((n, most), filler)
-        sizes = np.diff(fleet.app_starts)
+        sizes = np.diff(fleet.columns.app_starts)
         table[np.arange(most) < sizes[:, None]] = values
         return torch.tensor(table, dtype=dtype, device="cuda")
 
-    apps = padded(fleet.apps, 0, torch.int64)
-    counts = padded(fleet.counts, 0, torch.float32)
-    phone = np.repeat(np.arange(n), np.diff(fleet.transition_starts))
-    cells = (phone * most + fleet.previous) * most + fleet.following
+    apps = padded(fleet.columns.apps, 0, torch.int64)
+    counts = padded(fleet.columns.counts, 0, torch.float32)
+    phone = np.repeat(np.arange(n), np.diff(fleet.columns.transition_starts))
+    cells = (phone * most + fleet.columns.previous) * most + fleet.columns.following
     cells = torch.tensor(cells, device="cuda")
-    times = torch.tensor(fleet.times, dtype=torch.float32, device="cuda")
-    ends = torch.tensor(fleet.transition_starts, device="cuda")
+    times = torch.tensor(fleet.columns.times, dtype=torch.float32, device="cuda")
+    ends = torch.tensor(fleet.columns.transition_starts, device="cuda")
     at_once = max(1, min(n, 16_000_000 // (d * d)))
 
     def work() -> None:
@@ -355,7 +343,11 @@ def implicit_ms(fleet: Fleet, d: int) -> float:
     from scipy import sparse
 
     users = sparse.csr_matrix(
-        (fleet.counts.astype(np.float32), fleet.apps, fleet.app_starts.astype(np.int32)),
+        (
+            fleet.columns.counts.astype(np.float32),
+            fleet.columns.apps,
+            fleet.columns.app_starts.astype(np.int32),
+        ),
         shape=(len(fleet), N_APPS),
     )
     counts, solver = card.CSRMatrix(users), card.LeastSquaresSolver()
@@ -434,7 +426,7 @@ def training(fleet: Fleet, many: int) -> dict[str, Any]:
         reported = run_round(learner, phones)
     return {
         "phones": len(big),
-        "gigabytes": big.n_bytes / 1e9,
+        "gigabytes": sum(column.nbytes for column in big.columns) / 1e9,
         "loading_s": loaded,
         "ten_rounds_and_loading_s": time.perf_counter() - start,
         "cosine": reported.cosine,
@@ -509,7 +501,7 @@ def main() -> None:
     start = time.perf_counter()
     fleet = synthetic_fleet(given.phones, given.seed)
     making = time.perf_counter() - start
-    n_own, n_moves = len(fleet.apps) / len(fleet), len(fleet.times) / len(fleet)
+    n_own, n_moves = len(fleet.columns.apps) / len(fleet), len(fleet.columns.times) / len(fleet)
     found: dict[str, Any] = {
         "card": first_card().xp.cuda.runtime.getDeviceProperties(0)["name"].decode(),
         "phones": given.phones, "seed": given.seed, "apps_a_phone": n_own,

@@ -76,7 +76,8 @@ class EmulatedCard:
             definitions = [f"-D{key}={value}" for key, value in source.definitions]
             subprocess.run(
                 ["g++", "-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared",
-                 "-U_FORTIFY_SOURCE", "-Wl,-Bsymbolic", "-w", *definitions, str(program), "-o", str(library)],
+                 "-U_FORTIFY_SOURCE", "-Wl,-Bsymbolic", "-w", *definitions, str(program),
+                 "-o", str(library)],
                 check=True, timeout=300,
             )  # fmt: skip
             self._libraries[source] = ctypes.CDLL(str(library))

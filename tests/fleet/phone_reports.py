@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from nextapp.fleet import encoders, walsh
+from nextapp.fleet.columns import cut
 from nextapp.fleet.gradients import spread_out
-from nextapp.fleet.reporting import cut, gradients_of_blocks, round_of
+from nextapp.fleet.reporting import gradients_of_blocks, round_of
 from nextapp.model import PhoneGradient
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Report
@@ -67,12 +68,11 @@ def gradient(mechanism, x, i, Q):
     return PhoneGradient(apps, above, c0, p, Q)
 
 
-def answers(fleet, mechanism, question, seed, *, round=0, reporting=None) -> list[Report]:
+def answers(fleet, mechanism, question, seed) -> list[Report]:
     """The reports on one of the crowd's two questions, in the order of the phones."""
-    drawn = walsh.draw_answers(fleet, mechanism, question, seed, round=round, reporting=reporting)
-    return reports_of(*drawn, mechanism, round)
+    return reports_of(*walsh.draw_answers(fleet, mechanism, question, seed), mechanism)
 
 
-def reports_of(seeds, chosen, mechanism, round) -> list[Report]:
+def reports_of(seeds, chosen, mechanism) -> list[Report]:
     pairs = zip(seeds.tolist(), chosen.tolist(), strict=True)
-    return [Report(mechanism.name, round, mechanism.payload(seed, j)) for seed, j in pairs]
+    return [Report(mechanism.name, 0, mechanism.payload(seed, j)) for seed, j in pairs]

@@ -5,7 +5,7 @@ import pytest
 
 from nextapp import model
 from nextapp.data.log import LaunchLog
-from nextapp.fleet.columns import Fleet, in_ranges
+from nextapp.fleet.columns import Fleet, each_range, in_ranges
 from nextapp.fleet.stepping import solve_user_vectors, sum_gradients, terms
 from nextapp.predictors.factorised import phones_of_log
 from nextapp.wire import Broadcast, ModelSettings
@@ -26,16 +26,17 @@ def random_log(rng, n_phones=60, n_apps=40, longest=90) -> LaunchLog:
 def test_a_fleet_holds_what_each_phone_counts(rng):
     log = random_log(rng)
     fleet = Fleet.of_log(log)
+    c = fleet.columns
     for phone in range(len(fleet)):
         stats = model.phone_statistics(log.app[log.user == phone])
-        own = slice(*fleet.app_starts[phone : phone + 2])
-        assert fleet.apps[own].tolist() == stats.apps.tolist()
-        assert fleet.counts[own].tolist() == stats.counts.tolist()
-        moves = slice(*fleet.transition_starts[phone : phone + 2])
-        assert fleet.previous[moves].tolist() == stats.rows.tolist()
-        assert fleet.following[moves].tolist() == stats.columns.tolist()
-        n_out = np.bincount(stats.rows, fleet.times[moves], minlength=len(stats.apps))
-        np.testing.assert_allclose(fleet.times[moves] / n_out[stats.rows], stats.weights)
+        own = slice(*c.app_starts[phone : phone + 2])
+        assert c.apps[own].tolist() == stats.apps.tolist()
+        assert c.counts[own].tolist() == stats.counts.tolist()
+        moves = slice(*c.transition_starts[phone : phone + 2])
+        assert c.previous[moves].tolist() == stats.rows.tolist()
+        assert c.following[moves].tolist() == stats.columns.tolist()
+        n_out = np.bincount(stats.rows, c.times[moves], minlength=len(stats.apps))
+        np.testing.assert_allclose(c.times[moves] / n_out[stats.rows], stats.weights)
 
 
 @pytest.mark.parametrize("reading", READINGS)
@@ -115,8 +116,8 @@ def test_shards_are_the_fleet_and_keep_their_numbers(rng):
     shards = [fleet.shard(0, 7), fleet.shard(7, 7), fleet.shard(7, 40), fleet.shard(40, 60)]
     assert [shard.first_phone for shard in shards] == [0, 7, 7, 40]
     whole = Fleet.join(shards)
-    for name in ("app_starts", "apps", "counts", "transition_starts", "previous", "times"):
-        assert np.array_equal(getattr(whole, name), getattr(fleet, name))
+    for mine, theirs in zip(whole.columns, fleet.columns, strict=True):
+        assert np.array_equal(mine, theirs)
     assert fleet.shard(10, 30).shard(5, 6).first_phone == 15
     with pytest.raises(ValueError, match="must follow each other: phone 7"):
         Fleet.join([shards[0], shards[3]])
@@ -131,6 +132,6 @@ def test_apps_outside_the_catalogue_are_refused():
 
 def test_ranges_cover_everyone_once_whatever_the_threads():
     for threads in (1, 2, 5):
-        ranges = in_ranges(10, lambda first, last: (first, last), threads, size=3)
+        ranges = list(each_range(10, lambda first, last: (first, last), 3, threads))
         assert ranges == [(0, 3), (3, 6), (6, 9), (9, 10)]
-    assert in_ranges(0, lambda first, last: (first, last)) == []
+    assert in_ranges(0, lambda first, last: (first, last), 3) == [(0, 0)]

@@ -22,7 +22,7 @@ from nextapp.fleet import reporting
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.gpu import reporting as on_card
 from nextapp.fleet.gpu import vectors as vectors_on_card
-from nextapp.fleet.gpu.card import CudaCard, NoGpu, first_card
+from nextapp.fleet.gpu.card import Card, NoGpu, first_card
 from nextapp.fleet.gpu.resident import ResidentFleet
 from nextapp.fleet.participation import NIGHT_OWLS, Attendance, Participation, outcomes
 from nextapp.fleet.rounds import check_device, fleet_phones
@@ -55,7 +55,7 @@ BY_LAW = {
 @pytest.fixture(scope="module")
 def card(tmp_path_factory):
     if os.environ.get("NEXTAPP_TEST_DEVICE") == "gpu":
-        return CudaCard()
+        return Card()
     if shutil.which("g++") is None:
         pytest.skip("no g++ to run the kernels on the processor")
     return EmulatedCard(tmp_path_factory.mktemp("kernels"))
@@ -122,7 +122,7 @@ def test_long_vectors(rng, card, d):
 def test_phones_with_many_apps(rng, card, most, n_apps):
     """From shared memory for 16 apps to workspaces in the card's main memory."""
     fleet = random_fleet(rng, 40, n_apps, most)
-    assert np.diff(fleet.app_starts).max() > {40: 32, 80: 64, 300: 200}[most]
+    assert np.diff(fleet.columns.app_starts).max() > {40: 32, 80: 64, 300: 200}[most]
     made = mechanism("harmony", n_apps=n_apps, d=6, epsilon=9.0, clip=0.02)
     broadcast = broadcast_of(rng, 6, n_apps, alpha=0.01)
     theirs, mine, p_theirs, p_mine = play_both(fleet, card, broadcast, made, 5)
@@ -219,7 +219,7 @@ def test_nobody_reports(rng, card):
 def test_a_gradient_that_is_not_finite_is_refused(rng, card):
     fleet = random_fleet(rng, first_phone=100)
     vectors = np.zeros((N_APPS, 6))
-    vectors[fleet.apps[-1]] = 1e110
+    vectors[fleet.columns.apps[-1]] = 1e110
     made = mechanism("harmony", n_apps=N_APPS, d=6, epsilon=1.0, clip=0.1)
     with pytest.raises(ValueError, match="not finite"):
         on_card.sum_reports(
@@ -231,13 +231,11 @@ def test_a_gradient_that_is_not_finite_is_refused(rng, card):
         )
 
 
-def answers_on_card(resident, made, question, seed, *, round=0, reporting=None):
-    drawn = vectors_on_card.draw_answers(
-        resident, made, question, seed, round=round, reporting=reporting
-    )
+def answers_on_card(resident, made, question, seed):
+    drawn = vectors_on_card.draw_answers(resident, made, question, seed)
     phones, seeds, chosen = map(resident.card.download, drawn)
     order = np.argsort(phones)
-    return reports_of(seeds[order], chosen[order], made, round)
+    return reports_of(seeds[order], chosen[order], made)
 
 
 @pytest.mark.parametrize(
@@ -255,15 +253,13 @@ def test_vectors_are_reported_by_walsh_as_on_the_processor(
 ):
     """Every report of both questions, to the last bit, and their tally."""
     fleet = random_fleet(rng, 24, n_apps, min(14, n_apps), first_phone=5)
-    resident, mask = ResidentFleet(fleet, card), rng.random(len(fleet)) < 0.8
+    resident = ResidentFleet(fleet, card)
     for d, question in ((n_apps + 1, "transitions"), (1, "launches")):
         made = mechanism("walsh", n_apps=n_apps, d=d, epsilon=epsilon, clip=clip, b=b)
-        for some in (None, mask):
-            given = {"round": 2, "reporting": some}
-            theirs = answers(fleet, made, question, seed, **given)
-            assert answers_on_card(resident, made, question, seed, **given) == theirs
-            counts = vectors_on_card.tally_answers(resident, made, question, seed, **given)
-            assert np.array_equal(counts, made.tally(theirs))
+        theirs = answers(fleet, made, question, seed)
+        assert answers_on_card(resident, made, question, seed) == theirs
+        counts = vectors_on_card.tally_answers(resident, made, question, seed)
+        assert np.array_equal(counts, made.tally(theirs))
 
 
 def test_equal_alignments_are_told_apart_as_on_the_processor(rng, card, seed):
@@ -331,8 +327,8 @@ def test_those_take_part_who_do_on_the_processor(card, seed, settings):
     fleet = Fleet.without_launches(500, 10, first_phone=40)
     resident, attendance = ResidentFleet(fleet, card), Attendance.fresh(500)
     for round_ in range(4):
-        theirs = outcomes(settings, fleet, round_, seed, attendance)
-        mine = on_card.outcomes(settings, resident, round_, seed, attendance)
+        theirs = outcomes(fleet, settings, round_, seed, attendance)
+        mine = on_card.outcomes(resident, settings, round_, seed, attendance)
         assert np.array_equal(mine, theirs)
         attendance.record(theirs == 0, round_)
 

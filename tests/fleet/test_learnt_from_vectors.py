@@ -62,7 +62,7 @@ def test_apps_are_left_out_of_a_fleet_as_of_its_phones(rng):
     each = [transition_vector(number[history], 4).dense() for history in histories]
     fleet = fleet_of(histories, 9).among(kept)
     np.testing.assert_allclose(mean_vector(fleet), np.mean(each, axis=0), atol=1e-15)
-    assert np.array_equal(fleet.apps[: fleet.app_starts[3]] < 4, np.ones(fleet.app_starts[3], bool))
+    assert (fleet.columns.apps[: fleet.columns.app_starts[3]] < 4).all()
 
 
 def test_copies_teach_the_mean_and_the_noise_of_so_many_phones(rng, seed):
@@ -70,12 +70,13 @@ def test_copies_teach_the_mean_and_the_noise_of_so_many_phones(rng, seed):
     histories = [rng.integers(0, 5, 40) for _ in range(6)]
     fleet, m = fleet_of(histories, 9), mechanism("walsh", epsilon=2.0, n_apps=9, d=10, clip=1.0)
     truth = np.mean([transition_vector(history, 9).dense() for history in histories], axis=0)
-    found = np.array([draw_copies(fleet, m, 5000, seed, round=r) for r in range(300)]) - truth
+    seeds = range(300 * seed, 300 * (seed + 1))
+    found = np.array([draw_copies(fleet, m, 5000, each) for each in seeds]) - truth
     due = m.entry_variance / 5000
     assert due == pytest.approx(1 / (m.mu**2 * 5000))
     assert (found**2).mean() == pytest.approx(due, rel=5 * math.sqrt(2 / found.size))
     assert np.abs(found.mean(axis=0)).max() < 5.5 * math.sqrt(due / 300)
-    tallies = [tally_answers(fleet, m, "transitions", seed, round=r) for r in range(300)]
+    tallies = [tally_answers(fleet, m, "transitions", each) for each in seeds]
     played = np.array([m.estimate(each, len(fleet))[5:] for each in tallies])
     assert (played**2).mean() == pytest.approx(
         m.entry_variance / 6, rel=5 * math.sqrt(2 / played.size)

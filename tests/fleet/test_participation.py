@@ -22,7 +22,7 @@ def played(settings, seed, rounds=1, n=N):
     attendance = Attendance.fresh(n)
     found = []
     for round_ in range(rounds):
-        found.append(outcomes(settings, Fleet.without_launches(n, 1), round_, seed, attendance))
+        found.append(outcomes(Fleet.without_launches(n, 1), settings, round_, seed, attendance))
         attendance.record(found[-1] == REASONS.index("reports"), round_)
     return found, attendance
 
@@ -71,8 +71,8 @@ def test_a_gap_must_lie_between_two_reports(seed):
 
 def test_a_shard_sees_what_the_whole_fleet_sees(seed):
     settings = Participation(availability=(0.7,) * 24, drop_out=0.2)
-    whole = outcomes(settings, Fleet.without_launches(1000, 1), 5, seed, Attendance.fresh(1000))
-    part = outcomes(settings, Fleet.without_launches(400, 1, 600), 5, seed, Attendance.fresh(400))
+    whole = outcomes(Fleet.without_launches(1000, 1), settings, 5, seed, Attendance.fresh(1000))
+    part = outcomes(Fleet.without_launches(400, 1, 600), settings, 5, seed, Attendance.fresh(400))
     assert np.array_equal(whole[600:], part)
 
 

@@ -35,15 +35,12 @@ def test_transition_vectors_are_reported_by_a_fleet_as_by_its_phones(
     m = mechanism("walsh", epsilon=epsilon, n_apps=7, d=8, clip=clip, b=b)
     fleet = fleet_of(histories)
     alone = [
-        m.encode(transition_vector(history, 7), KeyedBits(seed, 11 + phone, 3, "report"), 3)
+        m.encode(transition_vector(history, 7), KeyedBits(seed, 11 + phone, 0, "report"))
         for phone, history in enumerate(histories)
     ]
-    assert answers(fleet, m, "transitions", seed, round=3) == alone
-    some = np.arange(len(histories)) % 3 == 0
-    thirds = answers(fleet, m, "transitions", seed, round=3, reporting=some)
-    assert thirds == alone[::3]
+    assert answers(fleet, m, "transitions", seed) == alone
     halves = [
-        tally_answers(fleet.shard(*ends), m, "transitions", seed, round=3)
+        tally_answers(fleet.shard(*ends), m, "transitions", seed)
         for ends in ((0, 9), (9, len(fleet)))
     ]
     assert np.array_equal(sum(halves), m.tally(alone))
@@ -58,11 +55,9 @@ def test_launches_are_reported_by_a_fleet_as_by_its_phones(epsilon, clip, b, his
         counts = np.bincount(history, minlength=7)
         cells = np.flatnonzero(counts)
         answer = Shares((7, 1), cells, np.sqrt(counts[cells] / max(1, len(history))))
-        alone.append(m.encode(answer, KeyedBits(seed, 11 + phone, 3, "report"), 3))
-    assert answers(fleet, m, "launches", seed, round=3) == alone
-    some = np.arange(len(histories)) % 3 == 0
-    assert answers(fleet, m, "launches", seed, round=3, reporting=some) == alone[::3]
-    assert np.array_equal(tally_answers(fleet, m, "launches", seed, round=3), m.tally(alone))
+        alone.append(m.encode(answer, KeyedBits(seed, 11 + phone, 0, "report")))
+    assert answers(fleet, m, "launches", seed) == alone
+    assert np.array_equal(tally_answers(fleet, m, "launches", seed), m.tally(alone))
     with pytest.raises(ValueError, match="make one for the catalogue"):
         tally_answers(fleet.among(np.arange(5)), m, "launches", seed)
 

@@ -111,7 +111,7 @@ class CycleEnd:
         """
         key = (id(broadcast.app_vectors), id(start))
         if key not in self._solved:
-            launched = np.diff(self.fleet.app_starts) > 0
+            launched = np.diff(self.fleet.columns.app_starts) > 0
             vectors = solve_user_vectors(self.fleet, broadcast, start, launched)
             # Keep references to the arrays, so that their ids stay unique.
             self._solved[key] = (vectors, broadcast.app_vectors, start)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,12 @@ MOST_APPS = np.iinfo(np.int16).max
 
 
 class Columns(NamedTuple):
-    """A fleet as compiled loops take it; fields as in `Fleet`."""
+    """Phones column by column, as compiled loops take them.
+
+    Phone u's own apps are ``apps[app_starts[u]:app_starts[u + 1]]``, ascending, with launch
+    ``counts``; its distinct transitions are ``transition_starts[u]:transition_starts[u + 1]``, from
+    the own app at position ``previous`` to that at ``following``, each seen ``times``.
+    """
 
     app_starts: Longs
     apps: Ints
@@ -39,38 +44,18 @@ class Columns(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Fleet:
-    """What the equations need of each phone's history, column by column.
+    """What the equations need of each phone's history.
 
     Phone u of the fleet has number ``first_phone + u`` in the world, which keys its bits in
-    every shard. Its own apps are ``apps[app_starts[u]:app_starts[u + 1]]``, ascending, with launch
-    ``counts``; its distinct transitions are ``transition_starts[u]:transition_starts[u + 1]``, from
-    the own app at position ``previous`` to that at ``following``, each seen ``times``.
+    every shard.
     """
 
     n_apps: int
-    app_starts: Longs
-    apps: Ints
-    counts: Ints
-    transition_starts: Longs
-    previous: Shorts
-    following: Shorts
-    times: Ints
+    columns: Columns
     first_phone: int = 0
 
     def __len__(self) -> int:
-        return len(self.app_starts) - 1
-
-    @property
-    def n_bytes(self) -> int:
-        """Of all columns."""
-        return sum(column.nbytes for column in self.columns)
-
-    @property
-    def columns(self) -> Columns:
-        return Columns(
-            self.app_starts, self.apps, self.counts, self.transition_starts,
-            self.previous, self.following, self.times,
-        )  # fmt: skip
+        return len(self.columns.app_starts) - 1
 
     @classmethod
     def of_histories(cls, starts: Longs, apps: Ints, n_apps: int, first_phone: int = 0) -> Fleet:
@@ -80,7 +65,7 @@ class Fleet:
                 f"apps are numbered 0 to {n_apps - 1} here, got {apps.min()} to {apps.max()}."
             )
         parts = in_ranges(
-            len(starts) - 1, lambda first, last: _count(first, last, starts, apps, n_apps)
+            len(starts) - 1, lambda first, last: _count(first, last, starts, apps, n_apps), 4096
         )
         n_own, n_transitions, own, counts, previous, following, times = (
             np.concatenate(column) for column in zip(*parts, strict=True)
@@ -89,10 +74,10 @@ class Fleet:
             raise ValueError(
                 f"a phone of a fleet has at most {MOST_APPS:,} different apps, got {n_own.max():,}."
             )
-        return cls(
-            n_apps, _starts(n_own), own, counts, _starts(n_transitions), previous, following, times,
-            first_phone,
-        )  # fmt: skip
+        columns = Columns(
+            _starts(n_own), own, counts, _starts(n_transitions), previous, following, times
+        )
+        return cls(n_apps, columns, first_phone)
 
     @classmethod
     def of_synthetic(
@@ -118,51 +103,52 @@ class Fleet:
         """Phones that have launched nothing: their gradients are zero."""
         none, short = np.zeros(0, np.int32), np.zeros(0, np.int16)
         starts = np.zeros(n_phones + 1, np.int64)
-        return cls(n_apps, starts, none, none, starts, short, short, none, first_phone)
+        columns = Columns(starts, none, none, starts, short, short, none)
+        return cls(n_apps, columns, first_phone)
 
     def shard(self, first: int, last: int) -> Fleet:
         """Phones first to last − 1 of this fleet; they keep their numbers. Columns are views."""
         if not 0 <= first <= last <= len(self):
             raise ValueError(f"a shard lies within 0 to {len(self)}, got {first} to {last}.")
-        own = slice(self.app_starts[first], self.app_starts[last])
-        moves = slice(self.transition_starts[first], self.transition_starts[last])
-        return Fleet(
-            self.n_apps,
-            self.app_starts[first : last + 1] - self.app_starts[first],
-            self.apps[own],
-            self.counts[own],
-            self.transition_starts[first : last + 1] - self.transition_starts[first],
-            self.previous[moves],
-            self.following[moves],
-            self.times[moves],
-            self.first_phone + first,
+        c = self.columns
+        own = slice(c.app_starts[first], c.app_starts[last])
+        moves = slice(c.transition_starts[first], c.transition_starts[last])
+        columns = Columns(
+            c.app_starts[first : last + 1] - own.start,
+            c.apps[own],
+            c.counts[own],
+            c.transition_starts[first : last + 1] - moves.start,
+            c.previous[moves],
+            c.following[moves],
+            c.times[moves],
         )
+        return Fleet(self.n_apps, columns, self.first_phone + first)
 
     def among(self, apps: Longs) -> Fleet:
         """The same phones with these apps alone, ascending, numbered by their place among them.
 
         Transitions from or to other apps are gone; nothing is joined across them.
         """
+        c = self.columns
         number = np.full(self.n_apps, -1, np.int32)
         number[apps] = np.arange(len(apps))
-        own = number[self.apps] >= 0
+        own = number[c.apps] >= 0
         before = np.append(0, np.cumsum(own))  # how many of the apps before an entry are kept
-        phone = np.repeat(np.arange(len(self)), np.diff(self.transition_starts))
-        first = self.app_starts[phone]
-        move = own[first + self.previous] & own[first + self.following]
+        phone = np.repeat(np.arange(len(self)), np.diff(c.transition_starts))
+        first = c.app_starts[phone]
+        move = own[first + c.previous] & own[first + c.following]
         first, kept = first[move], before[first[move]]
         moves = np.append(0, np.cumsum(move))
-        return Fleet(
-            len(apps),
-            before[self.app_starts],
-            number[self.apps[own]],
-            self.counts[own],
-            moves[self.transition_starts],
-            (before[first + self.previous[move]] - kept).astype(np.int16),
-            (before[first + self.following[move]] - kept).astype(np.int16),
-            self.times[move],
-            self.first_phone,
+        columns = Columns(
+            before[c.app_starts],
+            number[c.apps[own]],
+            c.counts[own],
+            moves[c.transition_starts],
+            (before[first + c.previous[move]] - kept).astype(np.int16),
+            (before[first + c.following[move]] - kept).astype(np.int16),
+            c.times[move],
         )
+        return Fleet(len(apps), columns, self.first_phone)
 
     @classmethod
     def join(cls, shards: Sequence[Fleet]) -> Fleet:
@@ -177,17 +163,15 @@ class Fleet:
                 raise ValueError(
                     f"shards must share one catalogue, got {before.n_apps} and {after.n_apps} apps."
                 )
-        return cls(
-            shards[0].n_apps,
-            _join_starts(shard.app_starts for shard in shards),
-            np.concatenate([shard.apps for shard in shards]),
-            np.concatenate([shard.counts for shard in shards]),
-            _join_starts(shard.transition_starts for shard in shards),
-            np.concatenate([shard.previous for shard in shards]),
-            np.concatenate([shard.following for shard in shards]),
-            np.concatenate([shard.times for shard in shards]),
-            shards[0].first_phone,
-        )
+
+        def column(name: str) -> npt.NDArray[Any]:
+            parts = [getattr(shard.columns, name) for shard in shards]
+            if name.endswith("_starts"):
+                return _starts(np.concatenate([np.diff(part) for part in parts]))
+            return np.concatenate(parts)
+
+        columns = Columns(*map(column, Columns._fields))
+        return cls(shards[0].n_apps, columns, shards[0].first_phone)
 
 
 @dataclass(frozen=True)
@@ -218,31 +202,35 @@ def recipes(
     return [Recipe(first, last, parameters, seed) for first, last in pairwise(cuts)]
 
 
-def _join_starts(starts: Iterable[Longs]) -> Longs:
-    return _starts(np.concatenate([np.diff(column) for column in starts]))
-
-
 def _starts(sizes: Longs) -> Longs:
     starts = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=starts[1:])
     return starts
 
 
-def in_ranges(
-    n_phones: int,
-    work: Callable[[int, int], Result],
-    threads: int | None = None,
-    size: int = 4096,
-) -> list[Result]:
-    """work(first, last) for ranges of phones, on all cores; the results in the order of the ranges.
+def cut(first: int, last: int, size: int) -> Iterator[tuple[int, int]]:
+    """first to last in pieces of at most `size`; one piece, empty, if there is nothing."""
+    return pairwise([first, *range(first + size, last, size), last])
+
+
+def each_range(
+    n_phones: int, work: Callable[[int, int], Result], size: int, threads: int | None = None
+) -> Iterator[Result]:
+    """work(first, last) for ranges of phones, on all cores; one result after the other, in order.
 
     The ranges do not depend on the number of threads, so neither does what is summed over them.
     """
-    bounds = [*range(0, n_phones, size), n_phones]
-    if len(bounds) == 2:
-        return [work(*bounds)]
+    ranges = list(cut(0, n_phones, size))
+    if threads == 1 or len(ranges) == 1:
+        yield from (work(first, last) for first, last in ranges)
+        return
     with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
-        return list(pool.map(lambda ends: work(*ends), pairwise(bounds)))
+        yield from pool.map(lambda ends: work(*ends), ranges)
+
+
+def in_ranges(n_phones: int, work: Callable[[int, int], Result], size: int) -> list[Result]:
+    """The results of `each_range`."""
+    return list(each_range(n_phones, work, size))
 
 
 @compiled

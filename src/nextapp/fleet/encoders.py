@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.compiled import compiled, fast, wide_product
+from nextapp.compiled import compiled, wide_product
 from nextapp.compiled_bits import below, word
 from nextapp.fleet.columns import Longs, Mask
 from nextapp.fleet.gradients import (
@@ -28,7 +28,7 @@ from nextapp.fleet.gradients import (
     sweep,
     taste,
 )
-from nextapp.fleet.walsh import count_rows, gradient_reports, scatter_table
+from nextapp.fleet.walsh import count_rows, gradient_reports, scatter_table, transform
 from nextapp.privacy.harmony import Harmony
 from nextapp.privacy.kashin import _MARGIN, _ROUNDS, Kashin
 from nextapp.privacy.laplace import Laplace
@@ -72,7 +72,7 @@ class Encoder(ABC):
 
 
 class IdentityEncoder(Encoder):
-    """`Identity`. Its reports sum to the sum of the clipped gradients, so it has no state."""
+    """`Identity`: its reports sum to the sum of the clipped gradients, which `Sums` has anyway."""
 
     def empty(self) -> State:
         return {}
@@ -101,7 +101,8 @@ class LaplaceEncoder(Encoder):
         return _noisy_entries(x, r, self.mechanism.scale)
 
     def add(self, state: State, x: Gradients, r: ShardRound) -> None:
-        _add_rows(self.encode(x, r), state["sum"])
+        for report in self.encode(x, r):
+            state["sum"] += report
 
     def mean(self, sums: Sums) -> Floats:
         m = self.mechanism
@@ -148,11 +149,11 @@ class SignsEncoder(Encoder):
         """(n, k) each: positions, and which signs are positive."""
 
     def add(self, state: State, x: Gradients, r: ShardRound) -> None:
-        positions, positive = self.encode(x, r)
-        _count_signs(positions, positive, state["positive"], state["negative"])
+        _count_signs(state, *self.encode(x, r))
 
     def mean(self, sums: Sums) -> Floats:
-        mean: Floats = self.mechanism.estimate(_sum_of_signs(sums.state), sums.n_reports)
+        signs = sums.state["positive"] - sums.state["negative"]
+        mean: Floats = self.mechanism.estimate(signs, sums.n_reports)
         return mean
 
 
@@ -201,13 +202,13 @@ class QHarmonyEncoder(SignsEncoder):
 
     def add(self, state: State, x: Gradients, r: ShardRound) -> None:
         positions, positive, largest = self.encode(x, r)
-        _count_signs(positions, positive, state["positive"], state["negative"])
+        _count_signs(state, positions, positive)
         state[LARGEST][0] = max(state[LARGEST][0], largest.max(initial=-math.inf))
 
     def mean(self, sums: Sums) -> Floats:
         """f_max S / z_max, as `QHarmony.decode`."""
-        m, signs = self.mechanism, _sum_of_signs(sums.state)
-        z_max = most_positive(sums.state["positive"])
+        m, positive = self.mechanism, sums.state["positive"]
+        signs, z_max = positive - sums.state["negative"], most_positive(positive)
         mean = float(sums.state[LARGEST][0]) * (signs / z_max) if z_max else np.zeros(m.D)
         return np.asarray(mean).reshape(m.n_apps, m.d)
 
@@ -225,18 +226,9 @@ FLEET_MECHANISMS = tuple(ENCODERS)
 """Mechanisms that a fleet can report its gradients through."""
 
 
-def _sum_of_signs(state: State) -> Longs:
-    return np.asarray(state["positive"] - state["negative"])
-
-
-@compiled
-def _count_signs(positions: Any, positive: Any, n_positive: Any, n_negative: Any) -> None:
-    for i in range(positions.shape[0]):
-        for place in range(positions.shape[1]):
-            if positive[i, place]:
-                n_positive[positions[i, place]] += 1
-            else:
-                n_negative[positions[i, place]] += 1
+def _count_signs(state: State, positions: Longs, positive: Mask) -> None:
+    np.add.at(state["positive"], positions[positive], 1)
+    np.add.at(state["negative"], positions[~positive], 1)
 
 
 # --- laplace -------------------------------------------------------------------------------------
@@ -255,13 +247,6 @@ def _noisy_entries(x: Gradients, r: ShardRound, scale: float) -> Any:
             noisy[i, j] = dense[j] - scale * np.sign(u) * math.log1p(-2.0 * abs(u))
         sweep(x, i, r.Q.shape[1], dense)
     return noisy
-
-
-@compiled
-def _add_rows(rows: Any, total: Floats) -> None:
-    for i in range(len(rows)):
-        for j in range(len(total)):
-            total[j] += rows[i, j]
 
 
 # --- harmony -------------------------------------------------------------------------------------
@@ -365,47 +350,29 @@ def _signs_of_coefficients(
 @compiled
 def _search(x: Floats, rows: Longs, signs: Floats, bound: float, a: Floats, room: Floats) -> None:
     """`Kashin.coefficients` times the bound, into a."""
+    scale = 1.0 / math.sqrt(len(a))
     a[:] = 0.0
     for j in range(len(x)):
         a[rows[j]] = signs[j] * x[j]
-    _transform(a)
+    transform(a)
+    a *= scale
     for _ in range(_ROUNDS):
         if np.abs(a).max() <= bound:
             return
         for j in range(len(a)):
             a[j] = min(max(a[j], -_MARGIN * bound), _MARGIN * bound)
             room[j] = a[j]
-        _transform(room)  # its rows, with their signs, are U a
+        transform(room)  # its rows, with their signs and scale, are U a
         at = 0
         for j in range(len(a)):
             if at < len(rows) and rows[at] == j:
-                room[j] = signs[at] * x[at] - room[j]  # signs² = 1
+                room[j] = signs[at] * x[at] - scale * room[j]  # signs² = 1
                 at += 1
             else:
                 room[j] = 0.0
-        _transform(room)
+        transform(room)
         for j in range(len(a)):
-            a[j] += room[j]
-
-
-@fast
-def _transform(x: Floats) -> None:
-    """`nextapp.privacy.kashin.hadamard` in place, two bits of the index at a time."""
-    n = len(x)
-    step = 1
-    while 4 * step <= n:
-        for start in range(0, n, 4 * step):
-            for j in range(start, start + step):
-                a, b, c, d = x[j], x[j + step], x[j + 2 * step], x[j + 3 * step]
-                x[j], x[j + step] = (a + b) + (c + d), (a - b) + (c - d)
-                x[j + 2 * step], x[j + 3 * step] = (a + b) - (c + d), (a - b) - (c - d)
-        step *= 4
-    if step < n:
-        for j in range(step):
-            x[j], x[j + step] = x[j] + x[j + step], x[j] - x[j + step]
-    scale = 1.0 / math.sqrt(n)
-    for j in range(n):
-        x[j] *= scale
+            a[j] += scale * room[j]
 
 
 # --- draws of the phones, word for word -----------------------------------------------------------

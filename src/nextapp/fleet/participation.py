@@ -87,8 +87,8 @@ class Attendance:
 
 
 def outcomes(
-    settings: Participation,
     fleet: Fleet,
+    settings: Participation,
     round_: int,
     seed: int,
     attendance: Attendance,

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import functools
 import math
-import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.fleet.columns import Fleet, Mask
+from nextapp.fleet.columns import Fleet, Mask, cut, each_range
 from nextapp.fleet.encoders import ENCODERS, LARGEST, Encoder, State
 from nextapp.fleet.gradients import (
     BALLS,
@@ -114,7 +111,11 @@ def sum_reports(
         user_vectors = np.zeros((len(fleet), broadcast.dim), dtype)
     if reporting is None:
         reporting = np.ones(len(fleet), np.bool_)
-    check_round(len(fleet), fleet.n_apps, broadcast, mechanism, user_vectors, reporting)
+    check_round(len(fleet), fleet.n_apps, broadcast, mechanism, reporting)
+    if user_vectors.shape != (len(fleet), broadcast.dim):
+        raise ValueError(
+            f"user_vectors must be {(len(fleet), broadcast.dim)}, got {user_vectors.shape}."
+        )
     law = law and has_law(mechanism.name, broadcast.settings.alpha)
     encoder = encoder_for(mechanism, law)
     block_gradients = gradients_of_blocks(
@@ -137,7 +138,7 @@ def sum_reports(
         true_sum = unit * (total + vectors @ common)
         return Sums(seed, broadcast.round, n_reports, state, true_sum, losses, mechanism.name, law)
 
-    return functools.reduce(Sums.__add__, _in_order(work, len(fleet), encoder.size, threads))
+    return functools.reduce(Sums.__add__, each_range(len(fleet), work, encoder.size, threads))
 
 
 def gradients_of_blocks(
@@ -170,23 +171,6 @@ def gradients_of_blocks(
     return work
 
 
-def _in_order(
-    work: Callable[[int, int], Sums], n_phones: int, size: int, threads: int | None
-) -> Iterator[Sums]:
-    """work(first, last) for ranges of phones, one result after the other; none is kept."""
-    ranges = list(cut(0, n_phones, size))
-    if threads == 1 or len(ranges) == 1:
-        yield from (work(first, last) for first, last in ranges)
-        return
-    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
-        yield from pool.map(lambda ends: work(*ends), ranges)
-
-
-def cut(first: int, last: int, size: int) -> Iterator[tuple[int, int]]:
-    """first to last in pieces of at most `size`; one piece, empty, if there is nothing."""
-    return pairwise([first, *range(first + size, last, size), last])
-
-
 def round_of(seed: int, first_phone: int, broadcast: Broadcast) -> ShardRound:
     if not 0 <= seed < 1 << 64:
         raise ValueError(f"seed must be a whole number from 0 to 2^64 - 1, got {seed!r}.")
@@ -209,7 +193,6 @@ def check_round(
     n_known: int,
     broadcast: Broadcast,
     mechanism: Mechanism,
-    user_vectors: Floats,
     reporting: Mask,
 ) -> None:
     shape = broadcast.app_vectors.shape
@@ -222,10 +205,6 @@ def check_round(
         raise ValueError(
             f"the mechanism was made for gradients of {(mechanism.n_apps, mechanism.d)}, the app "
             f"vectors are {shape}: make one for the catalogue of the broadcast."
-        )
-    if user_vectors.shape != (n_phones, broadcast.dim):
-        raise ValueError(
-            f"user_vectors must be {(n_phones, broadcast.dim)}, got {user_vectors.shape}."
         )
     if reporting.shape != (n_phones,) or reporting.dtype != np.bool_:
         raise ValueError(

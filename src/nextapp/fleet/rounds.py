@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -35,49 +35,17 @@ CARD_MECHANISMS = ("identity", "harmony", "laplace", "walsh")
 
 @dataclass(frozen=True, eq=False)
 class PlacedFleet:
-    """A fleet on a device, and the functions that run its rounds there.
+    """The functions that run a fleet's rounds on a device, for this fleet.
 
-    ``fleet`` is a `Fleet`, or a `ResidentFleet` on a card; the functions of `nextapp.fleet.gpu`
-    take it as those of the processor take a `Fleet`.
+    sum_reports     `nextapp.fleet.reporting.sum_reports`, in float32 and by default by law
+    tally_answers   `nextapp.fleet.walsh.tally_answers`
+    outcomes        `nextapp.fleet.participation.outcomes`
     """
 
-    fleet: Any
-    _sum_reports: Callable[..., Sums]
-    _tally_answers: Callable[..., Tally]
-    _outcomes: Callable[..., npt.NDArray[np.int8]]
-
-    def __len__(self) -> int:
-        return len(self.fleet)
-
-    def sum_reports(
-        self,
-        broadcast: Broadcast,
-        mechanism: Mechanism,
-        seed: int,
-        reporting: Any = None,
-        *,
-        law: bool = True,
-    ) -> Sums:
-        """`nextapp.fleet.reporting.sum_reports` in float32; user vectors are solved anew."""
-        return self._sum_reports(
-            self.fleet,
-            broadcast,
-            mechanism,
-            seed,
-            reporting=reporting,
-            law=law,
-            dtype=np.float32,
-        )
-
-    def tally_answers(self, mechanism: Walsh, question: str, seed: int) -> Tally:
-        """`nextapp.fleet.walsh.tally_answers`."""
-        return self._tally_answers(self.fleet, mechanism, question, seed)
-
-    def outcomes(
-        self, settings: Participation, round_: int, seed: int, attendance: Attendance
-    ) -> npt.NDArray[np.int8]:
-        """`nextapp.fleet.participation.outcomes`."""
-        return self._outcomes(settings, self.fleet, round_, seed, attendance)
+    n_phones: int
+    sum_reports: Callable[..., Sums]
+    tally_answers: Callable[[Walsh, str, int], Tally]
+    outcomes: Callable[[Participation, int, int, Attendance], npt.NDArray[np.int8]]
 
 
 def check_device(device: str, mechanism: str | None = None) -> None:
@@ -102,18 +70,22 @@ def place_fleet(fleet: Fleet, device: str) -> PlacedFleet:
     check_device(device)
     if device == "cpu":
         return PlacedFleet(
-            fleet, reporting.sum_reports, walsh.tally_answers, participation.outcomes
+            len(fleet),
+            partial(reporting.sum_reports, fleet, law=True, dtype=np.float32),
+            partial(walsh.tally_answers, fleet),
+            partial(participation.outcomes, fleet),
         )
-    from nextapp.fleet.gpu import reporting as reporting_on_card
+    from nextapp.fleet.gpu import reporting as on_card
     from nextapp.fleet.gpu import vectors
     from nextapp.fleet.gpu.card import first_card
     from nextapp.fleet.gpu.resident import ResidentFleet
 
+    resident = ResidentFleet(fleet, first_card())
     return PlacedFleet(
-        ResidentFleet(fleet, first_card()),
-        reporting_on_card.sum_reports,
-        vectors.tally_answers,
-        reporting_on_card.outcomes,
+        len(fleet),
+        partial(on_card.sum_reports, resident, law=True),
+        partial(vectors.tally_answers, resident),
+        partial(on_card.outcomes, resident),
     )
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from nextapp.compiled import compiled, fast
 from nextapp.compiled_bits import below, exponential, normal, stream, word
 from nextapp.fleet.columns import Ints, Longs
-from nextapp.fleet.encoders import Encoder, State
+from nextapp.fleet.encoders import Encoder, IdentityEncoder, State
 from nextapp.fleet.gradients import Gradients, ShardRound
 from nextapp.privacy.walsh import Walsh
 from nextapp.randomness import KeyedBits, Words, purpose_word
@@ -81,14 +81,8 @@ def has_law(mechanism: str, alpha: float) -> bool:
     return mechanism == "laplace" or (mechanism == "walsh" and alpha == 0)
 
 
-class SumOfLaplace(Encoder):
-    """`Laplace`: the gradients are summed anyway, the noise is drawn with the mean."""
-
-    def empty(self) -> State:
-        return {}
-
-    def add(self, state: State, x: Gradients, r: ShardRound) -> None:
-        pass
+class SumOfLaplace(IdentityEncoder):
+    """`Laplace`: the noise is drawn with the mean."""
 
     def mean(self, sums: Sums) -> Floats:
         m = self.mechanism

@@ -49,9 +49,7 @@ def _check_some(fleet: Fleet) -> None:
         raise ValueError("a mean needs at least one phone.")
 
 
-def draw_copies(
-    fleet: Fleet, mechanism: Walsh, n_phones: int, seed: int, *, round: int = 0
-) -> Floats:
+def draw_copies(fleet: Fleet, mechanism: Walsh, n_phones: int, seed: int) -> Floats:
     """(n_apps, n_apps + 1): the estimate from `n_phones` copies of the fleet's phones.
 
     Each phone has as many copies as the other. Reports are independent given the launches, so this
@@ -61,7 +59,7 @@ def draw_copies(
     check_question(fleet.n_apps, mechanism, "transitions")
     if n_phones < 1:
         raise ValueError(f"a fleet of copies has 1 phone or more, got {n_phones}.")
-    bits = KeyedBits(seed, round=round, purpose=_REST).generator()
+    bits = KeyedBits(seed, purpose=_REST).generator()
     error = mechanism.clip / (mechanism.mu * math.sqrt(n_phones))
     noise = bits.standard_normal((mechanism.n_apps, mechanism.d))
     return mean_vector(fleet, mechanism.clip) + error * noise
@@ -69,11 +67,12 @@ def draw_copies(
 
 def draw_launches(fleet: Fleet, mechanism: Walsh, n_phones: int, seed: int) -> Floats:
     """(n_apps,): the same of launches: the mean of √(share of a phone's launches), and noise."""
-    n_each = np.diff(fleet.app_starts)
+    app_starts, apps, counts = fleet.columns[:3]
+    n_each = np.diff(app_starts)
     phone = np.repeat(np.arange(len(fleet)), n_each)
-    launches = np.bincount(phone, fleet.counts, minlength=len(fleet))
-    root = np.sqrt(fleet.counts / launches[phone])
-    mean = np.bincount(fleet.apps, root, minlength=fleet.n_apps) / max(1, len(fleet))
+    launches = np.bincount(phone, counts, minlength=len(fleet))
+    root = np.sqrt(counts / launches[phone])
+    mean = np.bincount(apps, root, minlength=fleet.n_apps) / max(1, len(fleet))
     bits = KeyedBits(seed, purpose=_LAUNCHES).generator()
     error = mechanism.clip / (mechanism.mu * math.sqrt(n_phones))
     found: Floats = mean + error * bits.standard_normal(fleet.n_apps)

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from nextapp.compiled import compiled
+from nextapp.compiled import compiled, fast
 from nextapp.compiled_bits import Key, below, philox, stream, word
-from nextapp.fleet.columns import Columns, Fleet, Longs, Mask, in_ranges
-from nextapp.fleet.gradients import REPORT, Gradients, ShardRound, report_bits, taste
+from nextapp.fleet.columns import Columns, Fleet, Longs, in_ranges
+from nextapp.fleet.gradients import REPORT, Gradients, ShardRound, report_bits, spread_out
 from nextapp.fleet.vectors import check_question, launch_vector, transition_vector
 from nextapp.privacy.mechanism import Tally
 from nextapp.privacy.walsh import L, Walsh, places, sign_bits
@@ -38,55 +38,31 @@ def gradient_reports(
     return _of_gradients(x, r, at, m.n, m.m, m.k, np.uint64(m.threshold))
 
 
-def tally_answers(
-    fleet: Fleet,
-    mechanism: Walsh,
-    question: str,
-    seed: int,
-    *,
-    round: int = 0,
-    reporting: Mask | None = None,
-    threads: int | None = None,
-) -> Tally:
-    """(N,): ``mechanism.tally`` of the answers of the phones in `reporting`, or of all."""
-    drawn = draw_answers(
-        fleet, mechanism, question, seed, round=round, reporting=reporting, threads=threads
-    )
+def tally_answers(fleet: Fleet, mechanism: Walsh, question: str, seed: int) -> Tally:
+    """(N,): ``mechanism.tally`` of the answers of all phones."""
     counts = np.zeros(mechanism.N, np.int64)
-    count_rows(*drawn, mechanism.n, counts)
+    count_rows(*draw_answers(fleet, mechanism, question, seed), mechanism.n, counts)
     return counts
 
 
-def draw_answers(
-    fleet: Fleet,
-    mechanism: Walsh,
-    question: str,
-    seed: int,
-    *,
-    round: int = 0,
-    reporting: Mask | None = None,
-    threads: int | None = None,
-) -> tuple[Words, Longs]:
+def draw_answers(fleet: Fleet, mechanism: Walsh, question: str, seed: int) -> tuple[Words, Longs]:
     """Seed and index of every report on a question, ``transitions`` or ``launches``.
 
-    They are those that a phone draws with ``KeyedBits(seed, phone, round, "report")``.
+    They are those that a phone draws with ``KeyedBits(seed, phone, 0, "report")``.
     """
     m = mechanism
     check_question(fleet.n_apps, m, question)
-    mask = np.ones(len(fleet), np.bool_) if reporting is None else reporting
-    seeds, chosen = np.empty(len(fleet), np.uint64), np.full(len(fleet), -1, np.int64)
+    seeds, chosen = np.empty(len(fleet), np.uint64), np.empty(len(fleet), np.int64)
     columns, at, launches = fleet.columns, scatter_table(m), question == "launches"
-    keys = (np.uint64(seed), np.uint64(fleet.first_phone), np.uint64(round))
 
     def work(first: int, last: int) -> None:
         _of_vectors(
-            first, last, launches, columns, mask, m.clip, m.d, at, m.n, m.m, m.k,
-            np.uint64(m.threshold), keys, seeds, chosen,
+            first, last, np.uint64(fleet.first_phone), np.uint64(seed), launches, columns, m.clip,
+            m.d, at, m.n, m.m, m.k, np.uint64(m.threshold), seeds, chosen,
         )  # fmt: skip
 
-    in_ranges(len(fleet), work, threads, _PHONES_AT_ONCE)
-    there = chosen >= 0
-    return seeds[there], chosen[there]
+    in_ranges(len(fleet), work, _PHONES_AT_ONCE)
+    return seeds, chosen
 
 
 def scatter_table(mechanism: Walsh) -> Longs:
@@ -99,11 +75,9 @@ def scatter_table(mechanism: Walsh) -> Longs:
 def _of_gradients(
     x: Gradients, r: ShardRound, at: Longs, n: int, m: int, k: int, threshold: Any
 ) -> tuple[Words, Longs]:
-    n_apps, d = r.Q.shape
-    n_reports = len(x.phones)
+    n_reports, d = len(x.phones), r.Q.shape[1]
     seeds, chosen = np.empty(n_reports, np.uint64), np.empty(n_reports, np.int64)
     v, values = np.empty(r.Q.size + 1, np.int64), np.empty(r.Q.size + 1, np.int64)
-    s, sums = np.empty(m, np.int64), np.empty(m, np.int64)
     entries = np.zeros(r.Q.size)
     for i in range(n_reports):
         bits = report_bits(x, i, r)
@@ -111,25 +85,16 @@ def _of_gradients(
         if coin >= threshold:
             chosen[i] = below(bits, m)
             continue
-        found = 0
+        used = 0
         if x.c0[i] > 0:
-            for app in range(n_apps):
-                product = taste(r.Q, app, x.p[i])
-                for y in range(d):
-                    entries[app * d + y] = x.c0[i] * product * x.p[i, y]
-            for row in range(x.starts[i], x.starts[i + 1]):
-                for y in range(d):
-                    entries[x.apps[row] * d + y] = x.rows[row, y]
+            spread_out(x, i, r.Q, entries)
             for entry in range(r.Q.size):
-                found = _put(entries[entry], at[entry], v, values, found)
+                used = _put(entries[entry], at[entry], v, values, used)
         else:
             for row in range(x.starts[i], x.starts[i + 1]):
                 for y in range(d):
-                    found = _put(x.rows[row, y], at[x.apps[row] * d + y], v, values, found)
-        completing = math.sqrt(max(0.0, 1.0 - x.squares[i]))
-        found = _put(completing, at[r.Q.size], v, values, found)
-        _align(v[:found], values[:found], seeds[i], n, sums, s)
-        chosen[i] = among_best(s, k, below(bits, k))
+                    used = _put(x.rows[row, y], at[x.apps[row] * d + y], v, values, used)
+        chosen[i] = _choose(bits, seeds[i], x.squares[i], v, values, used, at[-1], n, m, k)
     return seeds, chosen
 
 
@@ -137,9 +102,10 @@ def _of_gradients(
 def _of_vectors(
     first: int,
     last: int,
+    first_phone: Key,
+    seed: Key,
     launches: bool,
     columns: Columns,
-    reporting: Mask,
     clip: float,
     width: int,
     at: Longs,
@@ -147,16 +113,11 @@ def _of_vectors(
     m: int,
     k: int,
     threshold: Key,
-    keys: tuple[Key, Key, Key],
     seeds: Words,
     chosen: Longs,
 ) -> None:
-    n_cells = len(at) - 1
-    s, sums = np.empty(m, np.int64), np.empty(m, np.int64)
     for phone in range(first, last):
-        if not reporting[phone]:
-            continue
-        bits = stream(keys[0], keys[1] + np.uint64(phone), keys[2], REPORT)
+        bits = stream(seed, first_phone + np.uint64(phone), np.uint64(0), REPORT)
         seeds[phone], coin = word(bits), word(bits)
         if coin >= threshold:
             chosen[phone] = below(bits, m)
@@ -165,15 +126,30 @@ def _of_vectors(
             cells, x = launch_vector(phone, columns, clip)
         else:
             cells, x = transition_vector(phone, columns, clip, width)
-        size = len(cells)
-        v, values = np.empty(size + 1, np.int64), np.empty(size + 1, np.int64)
+        v, values = np.empty(len(x) + 1, np.int64), np.empty(len(x) + 1, np.int64)
         used = 0
-        for cell in range(size):
-            used = _put(x[cell], at[cells[cell]], v, values, used)
-        completing = math.sqrt(max(0.0, 1.0 - (x * x).sum()))
-        used = _put(completing, at[n_cells], v, values, used)
-        _align(v[:used], values[:used], seeds[phone], n, sums, s)
-        chosen[phone] = among_best(s, k, below(bits, k))
+        for i in range(len(x)):
+            used = _put(x[i], at[cells[i]], v, values, used)
+        chosen[phone] = _choose(bits, seeds[phone], (x * x).sum(), v, values, used, at[-1], n, m, k)
+
+
+@compiled
+def _choose(
+    bits: Words,
+    seed: Any,
+    square: float,
+    v: Longs,
+    values: Longs,
+    used: int,
+    at_last: int,
+    n: int,
+    m: int,
+    k: int,
+) -> int:
+    """One of the k best codewords for a vector of this squared length, completed to length 1."""
+    used = _put(math.sqrt(max(0.0, 1.0 - square)), at_last, v, values, used)
+    s = _alignments(v[:used], values[:used], seed, n, m)
+    return among_best(s, k, below(bits, k))
 
 
 @compiled
@@ -187,27 +163,26 @@ def _put(value: float, at: int, v: Longs, values: Longs, n: int) -> int:
 
 
 @compiled
-def _align(v: Longs, x: Longs, seed: Any, n: int, sums: Longs, s: Longs) -> None:
-    """`Walsh._alignments` of places and what stands there; `sums` is room."""
-    m = len(s)
+def _alignments(v: Longs, x: Longs, seed: Any, n: int, m: int) -> Longs:
+    """(m,): `Walsh._alignments` of places and what stands there."""
     size = min(m, 1 << n)
-    s[:] = 0
-    signs = np.empty(m, np.uint64)
+    s, sums, signs = np.zeros(m, np.int64), np.empty(size, np.int64), np.empty(m, np.uint64)
     for block in range((m + 3) // 4):
         four = philox(seed, WALSH, np.uint64(_ROW_BLOCKS + 1 + block), _ZERO, _ZERO, _ZERO)
         for place in range(min(4, m - 4 * block)):
             signs[4 * block + place] = four[place]
     for part in range(L):
         row, turn = _row(seed, part, n), part % n
-        sums[:size] = 0
+        sums[:] = 0
         for place in range(len(v)):
             turned = v[place] >> turn | v[place] << (n - turn)
             value = -x[place] if odd(row & v[place]) else x[place]
             sums[turned & (size - 1)] += value
-        _transform(sums[:size])
+        transform(sums)
         for j in range(m):
             value = sums[j & (size - 1)]
             s[j] += value if signs[j] >> np.uint64(part) & np.uint64(1) else -value
+    return s
 
 
 @compiled
@@ -229,16 +204,21 @@ def odd(number: int) -> bool:
     return number & 1 == 1
 
 
-@compiled
-def _transform(values: Longs) -> None:
-    """The Walsh and Hadamard transform, in place."""
-    half = 1
-    while half < len(values):
-        for start in range(0, len(values), 2 * half):
-            for place in range(start, start + half):
-                a, b = values[place], values[place + half]
-                values[place], values[place + half] = a + b, a - b
-        half *= 2
+@fast
+def transform(x: Any) -> None:
+    """The Walsh and Hadamard transform, in place, two bits of the index at a time."""
+    n = len(x)
+    step = 1
+    while 4 * step <= n:
+        for start in range(0, n, 4 * step):
+            for j in range(start, start + step):
+                a, b, c, d = x[j], x[j + step], x[j + 2 * step], x[j + 3 * step]
+                x[j], x[j + step] = (a + b) + (c + d), (a - b) + (c - d)
+                x[j + 2 * step], x[j + 3 * step] = (a + b) - (c + d), (a - b) - (c - d)
+        step *= 4
+    if step < n:
+        for j in range(step):
+            x[j], x[j + step] = x[j] + x[j + step], x[j] - x[j + step]
 
 
 @compiled

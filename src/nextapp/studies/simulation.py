@@ -140,7 +140,7 @@ class LocalWorld:
             fleet = self._fleet(number)
             outcomes, reporting = self._take_part(fleet, attendance, broadcast.round)
             sums = fleet.sum_reports(
-                broadcast, mechanism, settings.seed, reporting, law=not settings.exact
+                broadcast, mechanism, settings.seed, reporting=reporting, law=not settings.exact
             )
             parts.append((sums, outcomes))
         return join_parts(parts)
@@ -152,7 +152,7 @@ class LocalWorld:
         settings = self.settings
         if settings.participation == Participation():  # every phone reports
             attendance.record(slice(None), round_)
-            return tally(np.zeros(0, np.int8)) | {REASONS[0]: len(fleet)}, None
+            return tally(np.zeros(0, np.int8)) | {REASONS[0]: fleet.n_phones}, None
         found = fleet.outcomes(settings.participation, round_, settings.seed, attendance)
         attendance.record(found == 0, round_)
         return tally(found), found == 0

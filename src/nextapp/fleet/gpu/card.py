@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,34 +43,11 @@ def _read(file: str) -> str:
     return (_HERE / file).read_text(encoding="utf-8")
 
 
-class Card(Protocol):
-    """Where kernels run; ``xp`` is NumPy, or what stands for it there."""
+class Card:
+    """The card that CUDA shows first, by CuPy.
 
-    xp: Any
-
-    def launch(
-        self,
-        source: Source,
-        name: str,
-        n_blocks: int,
-        n_threads: int,
-        shared_bytes: int,
-        arguments: Sequence[Any],
-    ) -> None:
-        """Start a kernel. Arguments are arrays of ``xp``, NumPy scalars, or None for no array."""
-        ...
-
-    def upload(self, n: int, dtype: npt.DTypeLike, fill: Fill) -> Any:
-        """An array of ``xp`` with n entries; ``fill(first, last, part)`` writes them in parts."""
-        ...
-
-    def download(self, array: Any) -> npt.NDArray[Any]:
-        """An array of ``xp`` as one of NumPy."""
-        ...
-
-
-class CudaCard:
-    """The card that CUDA shows first, by CuPy."""
+    Tests stand another one in its place: ``xp`` is then NumPy.
+    """
 
     def __init__(self) -> None:
         try:
@@ -100,6 +77,7 @@ class CudaCard:
         shared_bytes: int,
         arguments: Sequence[Any],
     ) -> None:
+        """Start a kernel. Arguments are arrays of ``xp``, NumPy scalars, or None for no array."""
         if n_blocks == 0:
             return
         kernel = self._kernel(source, name)
@@ -109,7 +87,10 @@ class CudaCard:
         kernel((n_blocks,), (n_threads,), given, shared_mem=shared_bytes)
 
     def upload(self, n: int, dtype: npt.DTypeLike, fill: Fill) -> Any:
-        """By way of two pages-locked parts in turn: one is filled while the other is copied."""
+        """An array of ``xp`` with n entries; ``fill(first, last, part)`` writes them in parts.
+
+        By way of two page-locked parts in turn: one is filled while the other is copied.
+        """
         cupy, kind = self.xp, np.dtype(dtype)
         array, at_once = cupy.empty(n, kind), _UPLOAD_BYTES // kind.itemsize
         if self._staging is None:
@@ -132,6 +113,7 @@ class CudaCard:
         return array
 
     def download(self, array: Any) -> npt.NDArray[Any]:
+        """An array of ``xp`` as one of NumPy."""
         found: npt.NDArray[Any] = self.xp.asnumpy(array)
         return found
 
@@ -148,6 +130,6 @@ class CudaCard:
 
 
 @functools.cache
-def first_card() -> CudaCard:
+def first_card() -> Card:
     """The card of this process; `NoGpu` says what is missing."""
-    return CudaCard()
+    return Card()

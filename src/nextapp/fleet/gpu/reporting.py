@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from nextapp.fleet.columns import cut
 from nextapp.fleet.encoders import Encoder, HarmonyEncoder, IdentityEncoder, State
 from nextapp.fleet.gpu.card import Card, Source
 from nextapp.fleet.gpu.resident import Order, Part, ResidentFleet
 from nextapp.fleet.gradients import BALLS, REPORT, ShardRound
 from nextapp.fleet.participation import HOME, PART, Attendance, Participation
-from nextapp.fleet.reporting import Sums, check_round, cut, encoder_for, round_of
+from nextapp.fleet.reporting import Sums, check_round, encoder_for, round_of
 from nextapp.fleet.stepping import READING_CODES
 from nextapp.fleet.sum_law import (
     FAR,
@@ -28,7 +29,6 @@ from nextapp.fleet.sum_law import (
     TAIL,
     UNIT,
     Lean,
-    SumOfLaplace,
     SumOfWalsh,
     has_law,
     normal_table,
@@ -59,8 +59,7 @@ class Step(NamedTuple):
     sum: Any  # (n_apps, d), whole numbers of 1 / scale, without the background
     scale: float
     losses: Any
-    c0: Any  # of x, in units of the clip
-    common_c0: Any  # the same; 0 where the background was added entry by entry
+    common_c0: Any  # of x, in units of the clip; 0 where the background was added entry by entry
     squares: Any  # ‖x‖²
     entries: Any  # (n, k)   F at the positions asked for
     row_starts: Any
@@ -110,8 +109,8 @@ def sum_reports(
 
 
 def outcomes(
-    settings: Participation,
     fleet: ResidentFleet,
+    settings: Participation,
     round_: int,
     seed: int,
     attendance: Attendance,
@@ -139,12 +138,12 @@ def _check(
             f"a card takes app vectors of at most {LARGEST_DIM} numbers, got {d}: say device 'cpu'."
         )
     mask = np.broadcast_to(np.True_, n) if reporting is None else reporting
-    check_round(n, fleet.n_apps, broadcast, mechanism, np.broadcast_to(0.0, (n, d)), mask)
+    check_round(n, fleet.n_apps, broadcast, mechanism, mask)
 
 
 def _encoder(mechanism: Mechanism, law: bool) -> Encoder:
     encoder = encoder_for(mechanism, law)
-    if isinstance(encoder, HarmonyEncoder | IdentityEncoder | SumOfLaplace | SumOfWalsh):
+    if isinstance(encoder, HarmonyEncoder | IdentityEncoder | SumOfWalsh):
         return encoder
     raise ValueError(
         f"a card simulates harmony and identity, and by the law of their sum laplace and, with "
@@ -204,7 +203,7 @@ def _step(
         rows = xp.zeros((int(row_starts[-1]), d), kind)
     step = Step(
         fleet.user_vectors(d, kind), xp.zeros(broadcast.app_vectors.shape, np.int64), 0.0,
-        xp.zeros(n, kind), xp.zeros(n, kind), xp.zeros(n, kind), xp.zeros(n, kind),
+        xp.zeros(n, kind), xp.zeros(n, kind), xp.zeros(n, kind),
         xp.zeros((n, max(1, n_positions)), kind), row_starts, rows,
     )  # fmt: skip
     clipped = mechanism.ball != "none"
@@ -290,7 +289,7 @@ def _launch_part(
         chosen = slice(first, last)
         arguments = [
             _of(order.phones, chosen), np.int64(last - first), np.int32(part.capacity), scratch,
-            *shared, step.losses[chosen], step.c0[chosen], step.common_c0[chosen],
+            *shared, step.losses[chosen], step.common_c0[chosen],
             step.squares[chosen], _of(positions, chosen), n_positions, step.entries[chosen],
             _of(step.row_starts, chosen), step.rows,
         ]  # fmt: skip

@@ -108,8 +108,8 @@ __device__ inline void play(
     // the clip, and what is summed: x in units of it, in whole numbers of 1 / scale
     int ball, double clip, double scale, double limit, i64 *sums, u64 *largest,
     u64 *first_bad,
-    // for each phone played: its loss, c0 of x, the same where the background is added by Σ c0 p pᵀ
-    real *losses, real *c0_of_x, real *common_c0, real *squares_of_x,
+    // for each phone played: its loss, c0 of x or 0 where the background is not added by Σ c0 p pᵀ
+    real *losses, real *common_c0, real *squares_of_x,
     // F at positions app·d + column, n_positions a phone
     const int *positions, int n_positions, real *entries,
     // x at the own apps, row by row from row_starts on, or null
@@ -482,10 +482,7 @@ __device__ inline void play(
             highest = max_lanes(highest);
             by_entry = here && longest * (c0 * sqrt(length) * highest) > clip;
         }
-        if (here && lane == 0) {
-            c0_of_x[index] = c0 * one_over;
-            common_c0[index] = by_entry ? 0 : c0 * one_over;
-        }
+        if (here && lane == 0) common_c0[index] = by_entry ? 0 : c0 * one_over;
         if (by_entry && !bad) {
             for (int app = lane; app < n_apps; app += LANES) {
                 const real shared = c0 * taste_of(Q, app, p) * one_over;
@@ -541,13 +538,13 @@ __device__ inline void play(
         const real *gram, int n_apps,                                                             \
         double longest, double lam, double alpha, double gamma, int reading, real *user_vectors,  \
         int ball, double clip, double scale, double limit, i64 *sums,                             \
-        u64 *largest, u64 *first_bad, real *losses, real *c0_of_x, real *common_c0,          \
+        u64 *largest, u64 *first_bad, real *losses, real *common_c0,                         \
         real *squares_of_x, const int *positions, int n_positions, real *entries,                 \
         const i64 *row_starts, real *rows
 #define ARGUMENTS                                                                                 \
     phones, n, capacity, scratch, app_starts, apps, counts, transition_starts, moves, previous,   \
         following, times, Q, gram, n_apps, longest, lam, alpha, gamma, reading, user_vectors,     \
-        ball, clip, scale, limit, sums, largest, first_bad, losses, c0_of_x, common_c0,  \
+        ball, clip, scale, limit, sums, largest, first_bad, losses, common_c0,           \
         squares_of_x, positions, n_positions, entries, row_starts, rows
 
 extern "C" __global__ void __launch_bounds__(128, MIN_BLOCKS)

@@ -31,18 +31,10 @@ _SUMS_BYTES = 8 * 1024  # of shared memory that the sums of a warp may take
 _BLOCK_BYTES = 48 * 1024
 
 
-def tally_answers(
-    fleet: ResidentFleet,
-    mechanism: Walsh,
-    question: str,
-    seed: int,
-    *,
-    round: int = 0,
-    reporting: Any = None,
-) -> Tally:
+def tally_answers(fleet: ResidentFleet, mechanism: Walsh, question: str, seed: int) -> Tally:
     """`nextapp.fleet.walsh.tally_answers`."""
     m, card = mechanism, fleet.card
-    _, seeds, chosen = draw_answers(fleet, m, question, seed, round=round, reporting=reporting)
+    _, seeds, chosen = draw_answers(fleet, m, question, seed)
     counts = card.xp.zeros(m.N, np.int64)
     arguments = [np.int64(len(seeds)), WALSH, np.int32(m.n), seeds, chosen, counts]
     card.launch(_SOURCE, "count_rows", -(-len(seeds) // THREADS), THREADS, 0, arguments)
@@ -50,18 +42,12 @@ def tally_answers(
 
 
 def draw_answers(
-    fleet: ResidentFleet,
-    mechanism: Walsh,
-    question: str,
-    seed: int,
-    *,
-    round: int = 0,
-    reporting: Any = None,
+    fleet: ResidentFleet, mechanism: Walsh, question: str, seed: int
 ) -> tuple[Any, Any, Any]:
     """Phones in any order, and the seed and index of the report of each, on the card."""
     m = mechanism
     check_question(fleet.n_apps, m, question)
-    card, order = fleet.card, fleet.order(reporting)
+    card, order = fleet.card, fleet.order()
     most = int(fleet.n_transitions.max()) if len(fleet) else 0
     if most > MOST_ENTRIES:
         raise ValueError(
@@ -71,7 +57,7 @@ def draw_answers(
     seeds, chosen = card.xp.zeros(order.n, np.uint64), card.xp.zeros(order.n, np.int32)
     arguments = [
         order.phones, np.int64(order.n), np.uint64(fleet.first_phone), np.uint64(seed),
-        np.uint64(round), REPORT, np.uint64(m.threshold), np.int32(m.m), np.int32(m.k), seeds,
+        np.uint64(0), REPORT, np.uint64(m.threshold), np.int32(m.m), np.int32(m.k), seeds,
         chosen,
     ]  # fmt: skip
     card.launch(_SOURCE, "draw_coins", -(-order.n // THREADS), THREADS, 0, arguments)
@@ -105,14 +91,13 @@ def _workspace_bytes(m: int, size: int) -> int:
 
 
 class _Vectors(NamedTuple):
-    """The vectors of some phones: entries ``starts[i]`` to ``starts[i + 1]`` are those of phone i.
+    """The vectors of phones ``first`` to ``last`` − 1 of those asked for, on the card.
 
-    On the card.
+    Entries ``starts[i]`` to ``starts[i + 1]`` are those of the i-th of them.
     """
 
-    first: int  # of the phones asked for
+    first: int
     last: int
-    phones: Any
     starts: Any
     cells: Any
     x: Any  # in the ball, in units of the clip
@@ -133,9 +118,7 @@ def _vectors(
         starts = ends[first : last + 1] - ends[first]
         size = int(starts[-1])
         n, chosen = last - first, phones[first:last]
-        found = _Vectors(
-            first, last, chosen, starts, xp.zeros(size, np.int32), xp.zeros(size), xp.zeros(n)
-        )
+        found = _Vectors(first, last, starts, xp.zeros(size, np.int32), xp.zeros(size), xp.zeros(n))
         arguments = [
             chosen, np.int64(n), *fleet.columns, *weights, np.float64(clip), starts, found.cells,
             found.x, found.squares,
