@@ -9,15 +9,18 @@ FLOWER := .venv-flower
 
 # Tests start hundreds of processes, each of which would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
+TESTED := $(BIN)/python -m pytest -n 2 --dist worksteal
+# Two processes of tests share the cores: threads of the linear algebra would wait for each other.
+test quick sweeps test-all: export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: page screenshots demo test quick gpu-test bench-gpu sweeps check light package flower docs bench bench-serve bench-gateways bench-peers peers lowest clean
+.PHONY: page screenshots demo test quick gpu-test bench-gpu sweeps test-all check light package flower docs bench bench-serve bench-gateways bench-peers peers lowest clean
 
 demo: $(READY)
 	$(BIN)/nextapp demo --out demo
 
 # All but the page, whose tests need a browser: make page.
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not sweep" --ignore tests/page
+	$(TESTED) -m "not sweep" --ignore tests/page
 
 # The inner loop: equations, mechanisms, wire, phone; no compiling, no processes of their own.
 quick: $(READY)
@@ -34,7 +37,11 @@ bench-gpu: $(READY)
 
 # Slow statistical tests.
 sweeps: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m sweep
+	$(TESTED) -m sweep
+
+# Both in one go.
+test-all: $(READY)
+	$(TESTED) --ignore tests/page
 
 check: $(READY)
 	$(BIN)/ruff format --check .
@@ -47,8 +54,8 @@ light:
 	$(PYTHON) -m venv --clear $(LIGHT)
 	$(LIGHT)/bin/python -m pip install --quiet --constraint constraints.txt . pytest
 	$(LIGHT)/bin/python -m pytest --noconftest -p no:cacheprovider tests/test_light_install.py
-	$(LIGHT)/bin/python -m pytest tests/paper tests/test_wire.py tests/test_randomness.py \
-	  tests/privacy tests/learners tests/predictor tests/phone
+	$(LIGHT)/bin/python -m pytest -m "not sweep" tests/paper tests/test_wire.py \
+	  tests/test_randomness.py tests/privacy tests/learners tests/predictor tests/phone
 
 # Source archive, and from it the wheel; checked as a package index does, installed where nothing else is,
 # and tried from another folder.
@@ -90,10 +97,12 @@ $(FLOWER)/.ready: pyproject.toml constraints-flower.txt
 	@touch $@
 
 # The docs site, in site/: built from the repository, offline, every link checked.
-docs: $(READY)
-	$(PYTHON) -m venv .venv-docs
-	.venv-docs/bin/python -m pip install --quiet --constraint constraints.txt -e '.[lab,serve,docs]'
-	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+$(VENV)/.docs: $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt -e '.[docs]'
+	@touch $@
 
 # The oldest versions that pyproject.toml allows.
 lowest:

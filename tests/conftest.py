@@ -45,11 +45,17 @@ SWEEPS = (  # statistical tests, and compiling from nothing: make sweeps
     "privacy/test_law.py",
     "privacy/test_unbiased.py",
 )
-SLOW = (  # seconds each: left out of make quick
+SLOW = (  # seconds each: left out of make quick, and begun first
+    "cli/test_commands.py",
     "phone/test_with_gateway.py",
     "privacy/test_cosine.py",
     "privacy/test_epsilon.py",
     "privacy/test_ledger.py",
+    "server/test_faults.py",
+    "server/test_simulated_phones.py",
+    "studies/test_on_ray.py",
+    "studies/test_simulation.py",
+    "studies/test_tuning.py",
 )
 
 
@@ -60,6 +66,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.sweep)
         if path.endswith(SLOW):
             item.add_marker(pytest.mark.slow)
+
+    # Two workers end at the same time if the files with long tests are begun first.
+    long = {
+        item.path for item in items for mark in ("slow", "sweep") if item.get_closest_marker(mark)
+    }
+    items.sort(key=lambda item: item.path not in long)
 
 
 @pytest.fixture(scope="session")

@@ -135,8 +135,8 @@ def test_bad_settings_are_errors_before_any_work_starts(bad, says):
 def test_shards_are_parts_of_one_world():
     parts = [recipe.build() for recipe in recipes(300, 3, SMALL.parameters, 5)]
     back, whole = Fleet.join(parts), Fleet.of_synthetic(SMALL.parameters, 5, 0, 300)
-    for name, column in whole.columns._asdict().items():
-        assert np.array_equal(getattr(back, name), column)
+    for mine, theirs in zip(back.columns, whole.columns, strict=True):
+        assert np.array_equal(mine, theirs)
 
 
 def test_shards_made_again_in_every_round_train_the_same_q(tmp_path, monkeypatch):
