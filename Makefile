@@ -121,6 +121,8 @@ bench: $(READY)
 # Load, kills, nonsense, floods and a fivefold peak against a server on loopback; a quarter of an hour.
 bench-serve: $(READY)
 	$(BIN)/python benchmarks/server_load.py gateway
+	$(BIN)/python benchmarks/server_marks.py visits
+	$(BIN)/python benchmarks/server_marks.py million
 	$(BIN)/python benchmarks/kill_test.py
 	$(BIN)/python benchmarks/fuzz_gateway.py
 	$(BIN)/python benchmarks/flood_gateway.py

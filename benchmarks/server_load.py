@@ -41,6 +41,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
@@ -97,10 +98,10 @@ class Phones:
         """Give these phones, or all, tokens by the key of this vault."""
         mine = range(self.n) if numbers is None else numbers
         for number, token in zip(mine, signed_tokens(vault, len(mine)), strict=True):
-            self.requests[number] = _request(token)
+            self.requests[number] = request_of(token)
 
 
-def _request(token: Token) -> bytes:
+def request_of(token: Token) -> bytes:
     seed = token.coins.words(1).astype("<u8").tobytes()
     body = Report("walsh", 0, seed + bytes([secrets.randbelow(INDICES)])).to_bytes()
     return (
@@ -296,9 +297,15 @@ def measure_gateway(given: argparse.Namespace) -> dict:
 # --- a round of the crowd ------------------------------------------------------------------------
 
 
-def round_at(port: int) -> int:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/digest", timeout=60) as answer:
-        return int(json.loads(answer.read())["round"])
+def round_at(port: int) -> int | None:
+    """The round that is open; None while one is closed and the next is not open yet."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/digest", timeout=60) as answer:
+            return int(json.loads(answer.read())["round"])
+    except urllib.error.HTTPError as error:
+        if error.code != 503:
+            raise
+        return None
 
 
 def parts_of(n_apps: int, n_reports: int, folder: Path) -> dict[str, float]:
@@ -336,7 +343,7 @@ def measure_crowd(given: argparse.Namespace) -> dict:
             load = Load(phones.requests, given.rate)
             start = time.perf_counter()
             taken = uvloop.run(load.run(port, given.reports / given.rate))
-            while round_at(port) == 0:
+            while not round_at(port):
                 time.sleep(0.05)
             whole = time.perf_counter() - start
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)

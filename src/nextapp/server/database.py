@@ -253,7 +253,7 @@ class Database:
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("PRAGMA wal_autocheckpoint = 50000")  # `tidy` comes long before
-        connection.execute("PRAGMA cache_size = -65536")
+        connection.execute("PRAGMA cache_size = -49152")
         return connection
 
     def _check_files(self) -> None:
