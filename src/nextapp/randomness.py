@@ -4,13 +4,21 @@ A phone takes its bits from the operating system: `SystemBits`. A simulation der
 (seed, phone, round, purpose): `KeyedBits`, so that a phone gets the same bits alone, in a
 fleet, in a shard, in any order. Both are a stream of 64-bit words; everything else is exact integer
 arithmetic on it.
+
+A privacy mechanism compares a word with an integer threshold T, so that a probability is exactly
+T/W with W = 2^64. The thresholds are computed from a rational lower bound of e^ε and rounded
+towards more privacy. A server uses these probabilities, not the formula with e^ε, so the rounding
+causes no bias.
 """
 
 from __future__ import annotations
 
+import decimal
 import hashlib
 import hmac
+import math
 import secrets
+from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
@@ -18,7 +26,12 @@ import numpy.typing as npt
 
 Words = npt.NDArray[np.uint64]
 
-_WORD = 1 << 64
+W = 1 << 64
+"""Number of values of a word."""
+
+SMALLEST_EPSILON = 2.0**-32
+_LARGEST_RATIO = 64  # in nats; 64-bit words can represent ratios up to 44.4 only
+_GRID = 1 << 52
 
 
 class Bits(Protocol):
@@ -75,7 +88,7 @@ class KeyedBits:
 
     def __init__(self, seed: int, phone: int = 0, round: int = 0, purpose: str = "") -> None:
         for name, value in (("seed", seed), ("phone", phone), ("round", round)):
-            if not 0 <= value < _WORD:
+            if not 0 <= value < W:
                 raise ValueError(
                     f"{name} must be a whole number from 0 to 2^64 - 1, got {value!r}."
                 )
@@ -107,9 +120,9 @@ def below(bits: Bits, bound: int) -> int:
     >>> below(KeyedBits(seed=1), 1)
     0
     """
-    if not 1 <= bound <= _WORD:
+    if not 1 <= bound <= W:
         raise ValueError(f"bound must be from 1 to 2^64, got {bound!r}.")
-    limit = _WORD - _WORD % bound
+    limit = W - W % bound
     while True:
         word = int(bits.words(1)[0])
         if word < limit:
@@ -137,3 +150,65 @@ def distinct(bits: Bits, n: int, bound: int) -> list[int]:
         number = below(bits, top + 1)
         taken.add(top if number in taken else number)
     return sorted(taken)
+
+
+# --- probabilities in whole numbers, never beyond e^ε --------------------------------------------
+
+
+def check_epsilon(epsilon: float) -> float:
+    if not (math.isfinite(epsilon) and epsilon >= SMALLEST_EPSILON):
+        raise ValueError(
+            f"epsilon must be a finite number of 2^-32 or more, got {epsilon!r}. It is the budget "
+            f"of one whole report; for no privacy at all use the mechanism 'identity'."
+        )
+    return float(epsilon)
+
+
+def exp_from_below(epsilon: float, k: int = 1) -> Fraction:
+    """A rational lower bound of e^(ε/k), with a relative error of at most 10^-40.
+
+    ε is exactly the given float, and ε/k is not rounded, so k draws with this ratio compose to at
+    most e^ε exactly. For ε/k above 64 the result is e^64, which is more private.
+    """
+    share = min(Fraction(epsilon) / k, Fraction(_LARGEST_RATIO))
+    context = decimal.Context(prec=60, rounding=decimal.ROUND_FLOOR)
+    exponent = context.divide(decimal.Decimal(share.numerator), decimal.Decimal(share.denominator))
+    return Fraction(context.exp(exponent)) * (1 - Fraction(1, 10**50))
+
+
+def response_floor(epsilon: float, k: int = 1) -> int:
+    """Smallest T ≥ 1 with ((W − T)/T)^k ≤ e^ε: T/W is the smallest probability of either answer.
+
+    It is W/(1 + e^(ε/k)) of randomised response, rounded up.
+    """
+    return math.ceil(W / (1 + exp_from_below(epsilon, k)))
+
+
+def keep_threshold(epsilon: float, chosen: int, among: int) -> int:
+    """Largest T < W for which this two-level draw satisfies e^ε.
+
+    With probability T/W the output is uniform on ``chosen`` values that depend on the data, else
+    uniform on all ``among`` values. A chosen value has probability T/(W·chosen) +
+    (W − T)/(W·among), any other only the second term; the ratio is
+    1 + T·among/((W − T)·chosen) ≤ e^ε.
+    """
+    gain = (exp_from_below(epsilon) - 1) * chosen
+    return min(math.floor(W * gain / (gain + among)), W - 1)
+
+
+def keep_probability(threshold: int, chosen: int, among: int, is_chosen: bool) -> Fraction:
+    """The probability of one value in the draw of `keep_threshold`."""
+    chance = Fraction(W - threshold, W * among)
+    return chance + Fraction(threshold, W * chosen) if is_chosen else chance
+
+
+def sign_threshold(x: float, floor: int = 0) -> int:
+    """T with P[+1] = T/W for an entry x in [−1, 1], linear from ``floor`` at −1 to W − floor at +1.
+
+        T = floor + ⌊(W − 2 floor) · ⌊(1 + x) 2^52⌋ / 2^53⌋
+
+    For every float x, T stays within these bounds, which is all that ε needs. With floor = 0 this
+    is random rounding of x to ±1, P[+1] = ½ + ½ x.
+    """
+    steps = min(max(int((1.0 + x) * _GRID), 0), 2 * _GRID)
+    return floor + ((W - 2 * floor) * steps >> 53)

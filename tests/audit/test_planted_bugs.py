@@ -14,7 +14,7 @@ from nextapp.audit.black_box import black_box, draws, worst_pair
 from nextapp.audit.stated_law import exact
 from nextapp.audit.verdict import CASES, EXPECTED_TO_FAIL, FALSE_ALARM, audit, find_case
 from nextapp.privacy import mechanism
-from nextapp.privacy.exact import keep_threshold, response_floor
+from nextapp.randomness import keep_threshold, response_floor
 from nextapp.privacy.harmony import Harmony
 from nextapp.privacy.laplace import Laplace
 from nextapp.privacy.walsh import Walsh

@@ -35,7 +35,7 @@ from nextapp.crowd import Shares
 from nextapp.model import PhoneGradient
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import requested_mechanism
-from nextapp.privacy.exact import W, sign_threshold
+from nextapp.randomness import W, sign_threshold
 from nextapp.privacy.harmony import Harmony
 from nextapp.privacy.kashin import Kashin
 from nextapp.privacy.laplace import Laplace

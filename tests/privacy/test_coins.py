@@ -10,7 +10,7 @@ import pytest
 from catalogue import SEEDED
 
 from nextapp.privacy import mechanism
-from nextapp.privacy.exact import exp_from_below
+from nextapp.randomness import exp_from_below
 from nextapp.randomness import KeyedBits, TokenCoins, distinct
 
 SIGNATURE = bytes(range(256))

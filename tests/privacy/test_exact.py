@@ -10,7 +10,7 @@ from catalogue import exp_bounds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextapp.privacy.exact import (
+from nextapp.randomness import (
     SMALLEST_EPSILON,
     W,
     check_epsilon,

@@ -31,7 +31,7 @@ from scipy import stats
 
 from nextapp.audit.black_box import worst_pair
 from nextapp.privacy import FiniteMechanism, Mechanism
-from nextapp.privacy.exact import exp_from_below
+from nextapp.randomness import exp_from_below
 from nextapp.randomness import Bits, KeyedBits, Words
 from nextapp.wire import Floats, Report
 

@@ -395,7 +395,7 @@ def distinct(bits: Words, bound: int, out: Longs) -> None:
 
 @compiled
 def is_positive(drawn: Any, x: float, floor: Any) -> bool:
-    """Whether a word lies below `nextapp.privacy.exact.sign_threshold`, without 65-bit numbers."""
+    """Whether a word lies below `nextapp.randomness.sign_threshold`, without 65-bit numbers."""
     steps = np.uint64(min(max((1.0 + x) * _GRID, 0.0), 2.0 * _GRID))
     if floor == 0:  # the threshold is 2^11 steps, 2^64 at the most
         return bool(steps == _FULL or drawn < steps << np.uint64(11))

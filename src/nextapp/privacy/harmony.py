@@ -1,6 +1,6 @@
 """k-Harmony: k entries at random positions, each sent as a random sign (Nguyên et al. 2016).
 
-x (D,)  clipped gradient in [−1, 1]      k  entries sent        T, W  see `exact`
+x (D,)  clipped gradient in [−1, 1]      k  entries sent        T, W  see `randomness`
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from nextapp.crowd import Shares
 from nextapp.model import PhoneGradient
-from nextapp.privacy.exact import W, response_floor, sign_threshold
+from nextapp.randomness import W, response_floor, sign_threshold
 from nextapp.privacy.mechanism import (
     SECRET_BITS,
     FiniteMechanism,

@@ -1,7 +1,7 @@
 """kashin, also SQKR: signs of a few Kashin coefficients (Chen, Kairouz and Özgür 2020).
 
 x (D,)     gradient in the ℓ2 ball       a (N,)  coefficients, x = U a, |a_j| ≤ K/√N
-U (D, N)   frame, U Uᵀ = I               b       coefficients sent      T, W  see `exact`
+U (D, N)   frame, U Uᵀ = I               b       coefficients sent      T, W  see `randomness`
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from nextapp.privacy.exact import W, keep_threshold, sign_threshold
+from nextapp.randomness import W, keep_threshold, sign_threshold
 from nextapp.privacy.harmony import SignedPositions
 from nextapp.privacy.mechanism import (
     SECRET_BITS,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.privacy.exact import check_epsilon
+from nextapp.randomness import check_epsilon
 from nextapp.privacy.mechanism import REAL_NUMBERS, SECRET_BITS, Gradient, Guarantee, Mechanism
 from nextapp.randomness import Bits
 from nextapp.wire import Floats, Report, WireError

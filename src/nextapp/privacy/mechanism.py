@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from nextapp.crowd import Shares
 from nextapp.model import PhoneGradient
-from nextapp.privacy.exact import check_epsilon
+from nextapp.randomness import check_epsilon
 from nextapp.randomness import Bits
 from nextapp.wire import Floats, Report, WireError, WrongSize
 

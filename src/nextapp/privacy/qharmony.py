@@ -25,7 +25,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.privacy.exact import W, check_epsilon
+from nextapp.randomness import W, check_epsilon
 from nextapp.privacy.harmony import SignedPositions, best_k
 from nextapp.privacy.mechanism import Gradient, Guarantee, Mechanism
 from nextapp.randomness import Bits, distinct

@@ -6,7 +6,7 @@ counts L rows per report and computes all D entries by one fast transform at the
 
 x (D + 1,)        gradient in the ℓ2 ball, completed to length 1
 g_0 … g_{m−1}     codewords of a seed                           m = 2^b
-k, μ              codewords in the favoured set, E[x·g_j]       T, W  see `exact`
+k, μ              codewords in the favoured set, E[x·g_j]       T, W  see `randomness`
 n, N = 2^n        the smallest power of 2 above D; D entries and the completing one have N places
 v(i)              the place of entry i, scattered               `places`
 δ(v)              ±1, the Rudin-Shapiro sign of a place         `sign_bits`
@@ -24,7 +24,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.privacy.exact import W, keep_probability, keep_threshold
+from nextapp.randomness import W, keep_probability, keep_threshold
 from nextapp.privacy.mechanism import (
     SECRET_BITS,
     FiniteMechanism,

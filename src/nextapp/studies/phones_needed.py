@@ -26,7 +26,7 @@ from nextapp.learners import run_rounds
 from nextapp.learners.seqmf import OPTIMISERS, SeqMFLearner, starting_vectors
 from nextapp.predictors.training import Training
 from nextapp.privacy import Mechanism
-from nextapp.privacy.exact import check_epsilon
+from nextapp.randomness import check_epsilon
 from nextapp.progress import Progress, silent
 from nextapp.studies.experiment import check_names, plain_values, versions
 from nextapp.studies.mechanisms import FORMS, NONE, mechanism_for_simulation
