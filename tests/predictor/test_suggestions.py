@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextapp.suggestions import chances_of_new, keep_scores, next_different, steady_row
+from nextapp.predictor import chances_of_new, keep_scores, next_different, steady_row
 
 chances_of_apps = st.lists(st.integers(1, 1000), min_size=1, max_size=12).map(
     lambda counts: np.array(counts) / (sum(counts) + 7)  # the rest is of apps never launched

@@ -36,7 +36,7 @@ from nextapp.compiled import compiled, usable_in_loops
 from nextapp.data.log import Indices
 from nextapp.evaluation.revealing import Exam, Mask, Predictions, Units
 from nextapp.randomness import KeyedBits
-from nextapp.suggestions import STEADY, steady_row
+from nextapp.predictor import STEADY, steady_row
 from nextapp.table import interval, measured, resample
 from nextapp.wire import Floats
 

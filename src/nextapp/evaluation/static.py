@@ -28,7 +28,7 @@ from nextapp.evaluation.revealing import (
 from nextapp.names import count
 from nextapp.predictors import CEILING, FEDERATED, Predictor, build
 from nextapp.progress import Progress, silent
-from nextapp.suggestions import STEADY
+from nextapp.predictor import STEADY
 from nextapp.table import FEWEST, Column, Kind, Measured, Table, interval, measured_from
 from nextapp.wire import Floats
 

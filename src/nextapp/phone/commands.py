@@ -31,7 +31,7 @@ from nextapp.phone.store import DAY, WINDOW, DrawnReport, Mark, Store, StoreErro
 from nextapp.predictor import Reason
 from nextapp.privacy.ledger import LedgerError
 from nextapp.storage import create_atomically
-from nextapp.suggestions import STEADY
+from nextapp.predictor import STEADY
 
 if TYPE_CHECKING:
     from nextapp.data.importers.content import DateOrder

@@ -32,7 +32,7 @@ from nextapp.predictor import (
 from nextapp.privacy import Mechanism
 from nextapp.privacy.mechanism import Gradient
 from nextapp.randomness import Bits, SystemBits, TokenCoins
-from nextapp.suggestions import STEADY, chances_of_new, keep_scores, next_different, steady_row
+from nextapp.predictor import STEADY, chances_of_new, keep_scores, next_different, steady_row
 from nextapp.wire import Broadcast, Crowd, Floats, Report, WireError
 
 LONGEST_PAUSE = 86_400.0

@@ -54,7 +54,7 @@ from nextapp.privacy import Mechanism
 from nextapp.privacy.ledger import Amounts, BudgetSpent, ClockError
 from nextapp.privacy.tokens import MESSAGE, BadSignature, Blinding, Token, public_key
 from nextapp.randomness import Bits, SystemBits, below
-from nextapp.suggestions import STEADY
+from nextapp.predictor import STEADY
 from nextapp.wire import Broadcast, Floats, TokenKey, WireError, pack, unpack
 
 if TYPE_CHECKING:

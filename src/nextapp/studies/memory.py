@@ -6,7 +6,7 @@ loaded, and of the others the one of lowest value gives way. Policies differ in 
     lru, lfu, faded-lfu   when it was last used; how often, counts also faded
     counts-keep           log f + 30·P as below, P by a count mix of one app of context
     chance                P(next = i) of nextapp alone
-    keep                  log f(i) + 30·P(next = i), as `nextapp.suggestions.keep_scores`
+    keep                  log f(i) + 30·P(next = i), as `nextapp.predictor.keep_scores`
     keep-prewarm-θ        keep; and right after a launch an app is loaded in the place of the one of
                           lowest value while it is more likely by more than θ
     top                   always the K − 1 most likely apps beside the open one
@@ -35,7 +35,7 @@ from nextapp.predictors.rivals import CountMix
 from nextapp.progress import Progress, silent
 from nextapp.settings import setting
 from nextapp.studies.experiment import about_log, versions
-from nextapp.suggestions import keep_scores
+from nextapp.predictor import keep_scores
 from nextapp.table import FEWEST, bootstrap_means, interval
 from nextapp.wire import Floats
 
