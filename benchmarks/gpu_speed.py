@@ -35,7 +35,7 @@ from nextapp.fleet.gpu.card import first_card
 from nextapp.fleet.gpu.resident import ResidentFleet
 from nextapp.fleet.rounds import fleet_phones, place_fleet
 from nextapp.learners import run_round
-from nextapp.learners.seqmf import SeqMFLearner, adam
+from nextapp.learners import SeqMFLearner, adam
 from nextapp.privacy import mechanism
 from nextapp.privacy.walsh import Walsh, fewest_bits
 from nextapp.wire import Broadcast, ModelSettings

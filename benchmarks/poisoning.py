@@ -34,7 +34,7 @@ crowd
     named    how often the target is among the first five, of all predictions
     lift     that, less what it is with the crowd of honest phones alone
     HR@5     of these phones' predictions
-    change   in standard errors, as the server notes it (`nextapp.learners.crowd`), if the liars
+    change   in standard errors, as the server notes it (`nextapp.learners`), if the liars
              begin in the last of ten rounds
 """
 
@@ -53,8 +53,8 @@ from nextapp.data import synthetic
 from nextapp.data.log import LaunchLog
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.reporting import sum_reports
-from nextapp.learners.crowd import CrowdLearner, anomaly_of_transitions
-from nextapp.learners.seqmf import SeqMFLearner, adam, random_vectors
+from nextapp.learners import CrowdLearner, anomaly_of_transitions
+from nextapp.learners import SeqMFLearner, adam, random_vectors
 from nextapp.phone.core import PhoneCore
 from nextapp.predictors.nextapp import online_scores
 from nextapp.privacy import mechanism, requested_mechanism

@@ -24,8 +24,7 @@ PHONE = (
     "nextapp.privacy",
     "nextapp.data.importers",
     "nextapp.phone.core",
-    "nextapp.learners.crowd",
-    "nextapp.learners.seqmf",
+    "nextapp.learners",
     "nextapp.phone",
 )
 

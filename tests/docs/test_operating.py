@@ -18,7 +18,7 @@ from fixed_ports import fixed_port
 from nextapp.cli.admin import enrol_code
 from nextapp.cli.commands import app
 from nextapp.cli.serve import ListenOptions, VaultOptions
-from nextapp.learners.crowd import SLOTS_BY_BUCKET
+from nextapp.learners import SLOTS_BY_BUCKET
 from nextapp.phone.commands import parser as phone_parser
 from nextapp.phone.limits import Limits
 from nextapp.server.coordinator import CHECKPOINTS_KEPT

@@ -113,7 +113,7 @@ def test_what_the_sources_refer_to_exists():
 def test_a_name_that_is_gone_is_noticed():
     assert is_there("PhoneCore.draw_report")
     assert not is_there("PhoneCore.report")
-    assert is_there("nextapp.learners.crowd.CrowdLearner")
+    assert is_there("nextapp.learners.CrowdLearner")
     assert not is_there("nextapp.crowd.CrowdLearner")
     assert is_there("launches_every")
     assert not is_there("resumed_or_" + "founded")

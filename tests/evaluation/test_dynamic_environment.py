@@ -24,7 +24,7 @@ from nextapp.evaluation.dynamic_environment import (
     start_vectors,
 )
 from nextapp.evaluation.lab_seqmf import LabSeqMF
-from nextapp.learners.seqmf import SeqMFLearner, adam, sgd
+from nextapp.learners import SeqMFLearner, adam, sgd
 from nextapp.phone.core import PhoneCore
 from nextapp.predictors.rivals import SROnDevice
 from nextapp.predictors.training import Training

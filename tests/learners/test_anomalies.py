@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from nextapp.learners.crowd import (
+from nextapp.learners import (
     SUSPICIOUS,
     CrowdLearner,
     anomaly_of_launches,

@@ -19,7 +19,7 @@ from nextapp.crowd import (
     transition_vector,
 )
 from nextapp.learners import read_checkpoint
-from nextapp.learners.crowd import CrowdLearner, CrowdRequests
+from nextapp.learners import CrowdLearner, CrowdRequests
 from nextapp.phone.core import PhoneCore
 from nextapp.predictor import Habits
 from nextapp.privacy import mechanism, requested_mechanism

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nextapp.learners import read_checkpoint
-from nextapp.learners.crowd import (
+from nextapp.learners import (
     CELLS_PER_APP,
     LIKELY,
     CrowdLearner,
@@ -135,7 +135,7 @@ def test_a_cell_is_divided_so_that_all_have_the_noise_of_the_whole(rng, monkeypa
             np.zeros(0),
         )  # fmt: skip
 
-    monkeypatch.setattr("nextapp.learners.crowd.crowd_from", spy)
+    monkeypatch.setattr("nextapp.learners.crowd_from", spy)
     learner = CrowdLearner(requests(), ("a", "b", "c"))
     learner.n_since = np.array([400.0, 400.0, 100.0])
     learner.total = rng.normal(size=(3, 4))

@@ -11,7 +11,7 @@ import pytest
 
 from nextapp import storage
 from nextapp.learners import read_checkpoint
-from nextapp.learners.seqmf import SeqMFLearner, adam, momentum, random_vectors, sgd
+from nextapp.learners import SeqMFLearner, adam, momentum, random_vectors, sgd
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits

@@ -7,7 +7,7 @@ from nextapp import model, predictors
 from nextapp.data.cutting import Split
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import exam, find_preset, mark
-from nextapp.learners.seqmf import OPTIMISERS
+from nextapp.learners import OPTIMISERS
 from nextapp.predictors.factorised import SeqMF, phones_of_log, train
 from nextapp.predictors.rivals import SR, Counts, Random, table_pairs
 from nextapp.predictors.training import OPTIMISER_NAMES, Training, frozen, without_sequence

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from servers import DIM, MECHANISM, N_APPS, SETTINGS, payload, report_of, unsigned_token
 
-from nextapp.learners.seqmf import SeqMFLearner, sgd
+from nextapp.learners import SeqMFLearner, sgd
 from nextapp.server import certificates
 from nextapp.server.coordinator import Closed, Coordinator, checkpoints
 from nextapp.server.database import VaultDamaged

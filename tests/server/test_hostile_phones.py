@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from servers import unsigned_token
 
-from nextapp.learners.seqmf import SeqMFLearner, sgd
+from nextapp.learners import SeqMFLearner, sgd
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits, TokenCoins, distinct
 from nextapp.server.coordinator import Coordinator

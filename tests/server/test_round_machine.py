@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from servers import MECHANISM, N_APPS, payload, report_of, unsigned_token
 
-from nextapp.learners.seqmf import SeqMFLearner, sgd
+from nextapp.learners import SeqMFLearner, sgd
 from nextapp.server.coordinator import Closed, Coordinator
 from nextapp.server.federation import Federation
 from nextapp.server.settings import settings_of

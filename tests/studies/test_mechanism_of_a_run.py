@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nextapp.fleet.encoders import FLEET_MECHANISMS
-from nextapp.learners.seqmf import SeqMFLearner, sgd
+from nextapp.learners import SeqMFLearner, sgd
 from nextapp.randomness import KeyedBits
 from nextapp.studies.mechanisms import FORMS, NONE, PRINTED, mechanism_for_simulation
 from nextapp.wire import ModelSettings

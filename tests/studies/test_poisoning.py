@@ -11,7 +11,7 @@ import pytest
 from nextapp.data import synthetic
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.vectors import mean_vector
-from nextapp.learners.crowd import CrowdLearner
+from nextapp.learners import CrowdLearner
 from nextapp.predictors.nextapp import online_scores
 from nextapp.privacy import requested_mechanism
 from nextapp.server.settings import settings_of

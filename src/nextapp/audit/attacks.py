@@ -24,7 +24,7 @@ import numpy as np
 from scipy import stats
 
 from nextapp.data import synthetic
-from nextapp.learners.seqmf import starting_vectors
+from nextapp.learners import starting_vectors
 from nextapp.model import Apps, PhoneGradient, seqmf_gradient
 from nextapp.names import unknown
 from nextapp.privacy import Mechanism

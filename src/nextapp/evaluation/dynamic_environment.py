@@ -22,7 +22,7 @@ from nextapp.fleet.reporting import sum_reports
 from nextapp.fleet.rounds import ReportSum, estimate_sum, zero_phones
 from nextapp.fleet.stepping import solve_user_vectors
 from nextapp.learners import run_round
-from nextapp.learners.seqmf import Optimiser, SeqMFLearner
+from nextapp.learners import Optimiser, SeqMFLearner
 from nextapp.names import count
 from nextapp.predictors import Predictor
 from nextapp.predictors.factorised import SeqMF

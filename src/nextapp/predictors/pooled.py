@@ -98,7 +98,7 @@ class OtherPhones(NamedTuple):
 class Pooled:
     """The counts of all phones of a log; `others` is the crowd for one of them.
 
-    The counterpart of what `nextapp.learners.crowd.CrowdLearner` learns from private reports: each
+    The counterpart of what `nextapp.learners.CrowdLearner` learns from private reports: each
     phone counts the same, by the share of its transitions that are j→i and of its launches that are
     of i. What comes after two apps is counted by launches; without ``pairs`` it is left out.
     """

@@ -26,7 +26,7 @@ from nextapp.evaluation import metrics
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.rounds import check_device, place_fleet
 from nextapp.fleet.vectors import draw_copies, draw_launches, mean_shares
-from nextapp.learners.crowd import SLOTS_BY_BUCKET, CrowdRequests
+from nextapp.learners import SLOTS_BY_BUCKET, CrowdRequests
 from nextapp.predictors.nextapp import online_scores
 from nextapp.privacy.walsh import Walsh, fewest_bits
 from nextapp.progress import Progress, silent

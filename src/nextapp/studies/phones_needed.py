@@ -23,7 +23,7 @@ from nextapp.fleet.clip import public_clips, public_seed
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.rounds import fleet_phones, zero_phones
 from nextapp.learners import run_rounds
-from nextapp.learners.seqmf import OPTIMISERS, SeqMFLearner, starting_vectors
+from nextapp.learners import OPTIMISERS, SeqMFLearner, starting_vectors
 from nextapp.predictors.training import Training
 from nextapp.privacy import Mechanism
 from nextapp.randomness import check_epsilon

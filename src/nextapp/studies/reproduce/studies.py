@@ -15,7 +15,7 @@ from nextapp.data.cutting import collapse_repeats, launches_in_window
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation.dynamic_environment import Courses
 from nextapp.fleet.clip import history_lengths
-from nextapp.learners.seqmf import SeqMFLearner, sgd, starting_vectors
+from nextapp.learners import SeqMFLearner, sgd, starting_vectors
 from nextapp.model import Apps, seqmf_gradient
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import Mechanism

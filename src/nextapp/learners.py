@@ -1,34 +1,361 @@
-"""The crowd's learner: asks which apps are launched, and which follows which; publishes the crowd.
+"""What a server trains: a learner takes the sum of a round's reports and publishes a broadcast.
 
-A catalogue of names has a row for each. A catalogue of buckets (`nextapp.wire.Buckets`) has slots
-for those that phones use most: which these are is asked first and now and then again, so that new
-apps appear by themselves.
+`CrowdLearner` asks which apps are launched, and which follows which, and publishes the crowd. A
+catalogue of names has a row for each. A catalogue of buckets (`nextapp.wire.Buckets`) has slots for
+those that phones use most: which these are is asked first and now and then again, so that new apps
+appear by themselves.
+
+`SeqMFLearner` trains app vectors Q, one optimiser step per round:
+
+    Q := Q − β ∂L/∂Q,   ∂L/∂Q ≈ Σ_{u in U_b} F(u) + λ Q          eqs. (11), (13)
+
+With a privacy mechanism the sum is its estimate of the mean times the number of reports
+(PAPER.md, R6). The optimisers: plain descent, momentum, Adam.
+
+A learner is its `State` and nothing else: `state` gives it, `restore` of each class continues from
+it. `write_checkpoint` and `read_checkpoint` are the one way to and from a disk.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from nextapp.crowd import Longs, crowd_from
-from nextapp.learners import Learner, State, check_kind
 from nextapp.privacy import Mechanism, requested_mechanism
+from nextapp.progress import Progress, silent
+from nextapp.randomness import KeyedBits
+from nextapp.storage import write_atomically
 from nextapp.wire import (
     Broadcast,
     Buckets,
     Crowd,
     Floats,
     ModelSettings,
+    Report,
     ReportRequest,
     WireError,
     model_settings_from,
+    pack,
+    unpack,
 )
+
+CHECKPOINT_VERSION = "2"
+
+
+class State(NamedTuple):
+    """Arrays and words: all that a learner is."""
+
+    tensors: dict[str, npt.NDArray[Any]]
+    words: dict[str, str]
+
+
+class Learner(ABC):
+    """What a server trains. ``broadcast`` is that of the current round."""
+
+    kind: ClassVar[str]
+    broadcast: Broadcast
+    mechanism: Mechanism
+
+    def apply_reports(self, reports: Sequence[Report]) -> Broadcast:
+        """Close the round with these reports; the next broadcast.
+
+        A `WireError` where one is of another round or mechanism, or none that a phone can draw.
+        """
+        for report in reports:
+            if report.round != self.broadcast.round:
+                raise WireError(
+                    f"the report is for round {report.round}, the current round is "
+                    f"{self.broadcast.round}: fetch the current broadcast and report again."
+                )
+            self.mechanism.check(report)
+        if not reports:
+            raise RuntimeError(
+                f"round {self.broadcast.round} has no reports: pass_over() closes it without any."
+            )
+        total = self.mechanism.total(self.mechanism.decode(reports), len(reports))
+        return self.apply_sum(total, len(reports))
+
+    @property
+    def note(self) -> str:
+        """What an operator should know of the round closed last; empty where there is nothing."""
+        return ""
+
+    @abstractmethod
+    def apply_sum(self, total: Floats, n_reports: int) -> Broadcast:
+        """Close the round with the sum of its reports (n_apps, d)."""
+
+    @abstractmethod
+    def pass_over(self) -> Broadcast:
+        """Close the round without a step: what phones get stays as it is."""
+
+    @abstractmethod
+    def state(self) -> State:
+        """All that this learner is."""
+
+    def save(self, path: Path) -> None:
+        """Write a checkpoint; a crash at any instant leaves the one before it intact."""
+        write_checkpoint(path, self.state())
+
+    def _state(self, tensors: dict[str, npt.NDArray[Any]], words: Mapping[str, str]) -> State:
+        """The state with the words that every learner has."""
+        common = {
+            "kind": self.kind,
+            "version": CHECKPOINT_VERSION,
+            "round": str(self.broadcast.round),
+            "settings": json.dumps(asdict(self.broadcast.settings)),
+            "apps": json.dumps(self.broadcast.apps),
+        }
+        return State(tensors, {**common, **words})
+
+
+@dataclass(frozen=True, eq=False)
+class RoundSum:
+    """An estimate (n_apps, d) of the sum of gradients in a round; None if nobody reported."""
+
+    estimate: Floats | None
+
+
+Reported = TypeVar("Reported", bound=RoundSum)
+
+
+class GradientLearner(Protocol):
+    """A learner that takes a step along a sum of gradients."""
+
+    broadcast: Broadcast
+
+    def apply_sum(self, total: Floats, /) -> object: ...
+
+    def pass_over(self) -> object: ...
+
+
+def run_round(learner: GradientLearner, phones: Callable[[Broadcast], Reported]) -> Reported:
+    """The phones report on the broadcast; the learner takes a step along the sum of reports."""
+    reported = phones(learner.broadcast)
+    if reported.estimate is None:
+        learner.pass_over()
+    else:
+        learner.apply_sum(reported.estimate)
+    return reported
+
+
+def run_rounds(
+    learner: GradientLearner,
+    phones: Callable[[Broadcast], RoundSum],
+    n_rounds: int,
+    progress: Progress = silent,
+) -> None:
+    """Train for `n_rounds` rounds with these phones."""
+    for done in range(n_rounds):
+        run_round(learner, phones)
+        progress("federated round", done + 1, n_rounds)
+
+
+def write_checkpoint(path: Path, state: State) -> None:
+    write_atomically(path, pack(state.tensors, state.words))
+
+
+def read_checkpoint(path: Path) -> State:
+    """The state in a file, or a `WireError`."""
+    tensors, words = unpack(path.read_bytes())
+    if words.get("version") != CHECKPOINT_VERSION:
+        raise WireError(
+            f"{path} is no checkpoint of this version of nextapp ({CHECKPOINT_VERSION}): it was "
+            f"written by an earlier one, or is something else."
+        )
+    return State(tensors, words)
+
+
+def check_kind(state: State, kind: str) -> None:
+    if state.words.get("kind") != kind:
+        raise WireError(f"expected a {kind}, got {state.words.get('kind')!r}.")
+
+
+# --- SeqMF: app vectors ------------------------------------------------------------------------
+
+OptimiserState = Mapping[str, Floats]
+"""What an optimiser remembers of earlier gradients."""
+
+
+class Optimiser(NamedTuple):
+    """How to follow a gradient.
+
+    ``start(Q)`` gives a state, ``step(Q, gradient, state)`` the next Q and the next state.
+    """
+
+    name: str
+    start: Callable[[Floats], OptimiserState]
+    step: Callable[[Floats, Floats, OptimiserState], tuple[Floats, OptimiserState]]
+
+
+def sgd(rate: float) -> Optimiser:
+    """Plain gradient descent, eq. (11)."""
+    _check_rate(rate)
+
+    def step(
+        vectors: Floats, gradient: Floats, state: OptimiserState
+    ) -> tuple[Floats, OptimiserState]:
+        return vectors - rate * gradient, state
+
+    return Optimiser(f"sgd(rate={rate!r})", lambda vectors: {}, step)
+
+
+def momentum(rate: float, decay: float = 0.9) -> Optimiser:
+    """SGD with momentum (Qian 1999): v := decay v + gradient, Q := Q − rate v."""
+    _check_rate(rate)
+
+    def start(vectors: Floats) -> OptimiserState:
+        return {"velocity": np.zeros_like(vectors)}
+
+    def step(
+        vectors: Floats, gradient: Floats, state: OptimiserState
+    ) -> tuple[Floats, OptimiserState]:
+        velocity = decay * state["velocity"] + gradient
+        return vectors - rate * velocity, {"velocity": velocity}
+
+    return Optimiser(f"momentum(rate={rate!r}, decay={decay!r})", start, step)
+
+
+def adam(rate: float, beta1: float = 0.9, beta2: float = 0.999, tiny: float = 1e-8) -> Optimiser:
+    """Adam (Kingma and Ba 2014) with its bias correction as published (PAPER.md, R17)."""
+    _check_rate(rate)
+
+    def start(vectors: Floats) -> OptimiserState:
+        return {"mean": np.zeros_like(vectors), "square": np.zeros_like(vectors), "t": np.zeros(1)}
+
+    def step(
+        vectors: Floats, gradient: Floats, state: OptimiserState
+    ) -> tuple[Floats, OptimiserState]:
+        t = state["t"] + 1
+        mean = beta1 * state["mean"] + (1 - beta1) * gradient
+        square = beta2 * state["square"] + (1 - beta2) * gradient**2
+        scaled = (mean / (1 - beta1**t)) / (np.sqrt(square / (1 - beta2**t)) + tiny)
+        return vectors - rate * scaled, {"mean": mean, "square": square, "t": t}
+
+    return Optimiser(f"adam(rate={rate!r}, {beta1!r}, {beta2!r}, {tiny!r})", start, step)
+
+
+OPTIMISERS: Mapping[str, Callable[[float], Optimiser]] = {
+    "sgd": sgd,
+    "momentum": momentum,
+    "adam": adam,
+}
+
+
+def _check_rate(rate: float) -> None:
+    if not (np.isfinite(rate) and rate > 0):
+        raise ValueError(f"the learning rate must be a finite number > 0, got {rate!r}.")
+
+
+def random_vectors(n_apps: int, d: int, scale: float, generator: np.random.Generator) -> Floats:
+    """Q at its random start: entries from N(0, scale²) (PAPER.md, R16)."""
+    if n_apps < 1 or d < 1 or not scale > 0:
+        raise ValueError(
+            f"n_apps and d must be 1 or more and scale > 0, got {n_apps!r}, {d!r} and {scale!r}."
+        )
+    return generator.normal(0.0, scale, (n_apps, d))
+
+
+def starting_vectors(n_apps: int, d: int, scale: float, seed: int) -> Floats:
+    """`random_vectors` of a run with this seed."""
+    bits = KeyedBits(seed, round=0, purpose="Q")
+    return random_vectors(n_apps, d, scale, bits.generator())
+
+
+class SeqMFLearner(Learner):
+    """Takes one optimiser step on Q per round along the reports, eqs. (11) and (13)."""
+
+    kind = "nextapp seqmf checkpoint"
+
+    def __init__(
+        self,
+        app_vectors: Floats,
+        settings: ModelSettings,
+        optimiser: Optimiser,
+        mechanism: Mechanism,
+        apps: tuple[str, ...] = (),
+        request: ReportRequest | None = None,
+    ) -> None:
+        self.broadcast = Broadcast(0, app_vectors, settings, apps, request)
+        self.optimiser = optimiser
+        self.mechanism = mechanism
+        self._optimiser_state: OptimiserState = optimiser.start(app_vectors)
+
+    def apply_sum(self, total: Floats, n_reports: int | None = None) -> Broadcast:
+        """Close the round with a sum of gradients (n_apps, d).
+
+        The step does not depend on the number of reports; those of other learners do.
+        """
+        del n_reports
+        old = self.broadcast
+        gradient = total + old.settings.lam * old.app_vectors
+        vectors, state = self.optimiser.step(old.app_vectors, gradient, self._optimiser_state)
+        if not np.isfinite(vectors).all():
+            raise FloatingPointError(
+                f"the step of round {old.round} gave app vectors that are not finite; the round is "
+                f"unchanged. Lower the learning rate of {self.optimiser.name}."
+            )
+        self._optimiser_state = state
+        self.broadcast = replace(old, round=old.round + 1, app_vectors=vectors)
+        return self.broadcast
+
+    def pass_over(self) -> Broadcast:
+        """Close the round without a step: nobody reported, the app vectors stay as they are."""
+        old = self.broadcast
+        self.broadcast = replace(old, round=old.round + 1)
+        return self.broadcast
+
+    def state(self) -> State:
+        tensors = {"app_vectors": self.broadcast.app_vectors}
+        tensors |= {f"optimiser.{name}": value for name, value in self._optimiser_state.items()}
+        words = {"optimiser": self.optimiser.name, "mechanism": self.mechanism.name}
+        if self.broadcast.request is not None:
+            words["request"] = json.dumps(asdict(self.broadcast.request))
+        return self._state(tensors, words)
+
+    @classmethod
+    def restore(cls, state: State, optimiser: Optimiser, mechanism: Mechanism) -> SeqMFLearner:
+        """The learner of a state; it continues as if it had never stopped."""
+        check_kind(state, cls.kind)
+        tensors, words = state
+        for role, name in (("optimiser", optimiser.name), ("mechanism", mechanism.name)):
+            if words[role] != name:
+                raise ValueError(
+                    f"the learner was saved with the {role} {words[role]}, not {name}: give the "
+                    f"same one, or start a new learner from its app vectors."
+                )
+        learner = cls(
+            np.array(tensors["app_vectors"]),
+            model_settings_from(json.loads(words["settings"])),
+            optimiser,
+            mechanism,
+            tuple(json.loads(words["apps"])),
+            ReportRequest(**json.loads(words["request"])) if "request" in words else None,
+        )
+        learner.broadcast = replace(learner.broadcast, round=int(words["round"]))
+        learner._optimiser_state = _tensors_under(tensors, "optimiser.")
+        return learner
+
+
+def _tensors_under(
+    tensors: Mapping[str, npt.NDArray[Any]], prefix: str
+) -> dict[str, npt.NDArray[Any]]:
+    return {
+        name.removeprefix(prefix): np.array(value)
+        for name, value in tensors.items()
+        if name.startswith(prefix)
+    }
+
+
+# --- the crowd ---------------------------------------------------------------------------------
 
 CELLS_PER_APP = 12
 """Followers of an app that are published, on average: those with the largest P(app) P(next | app).
