@@ -20,7 +20,7 @@ from nextapp.cli.commands import app
 from nextapp.cli.serve import ListenOptions, VaultOptions
 from nextapp.learners import SLOTS_BY_BUCKET
 from nextapp.phone.commands import parser as phone_parser
-from nextapp.phone.limits import Limits
+from nextapp.phone.core import Limits
 from nextapp.server.coordinator import CHECKPOINTS_KEPT
 from nextapp.server.federation import settings_for
 from nextapp.server.listening import ServerLimits

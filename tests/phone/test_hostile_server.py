@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 
 from nextapp.phone import Client, Phone, Store
 from nextapp.phone.core import PhoneCore
-from nextapp.phone.limits import PREDICTORS, BadBroadcast
+from nextapp.phone.core import PREDICTORS, BadBroadcast
 from nextapp.phone.phone import PATIENCE, PAUSE
 from nextapp.phone.store import StoreError
 from nextapp.privacy import MECHANISMS

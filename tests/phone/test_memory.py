@@ -17,7 +17,7 @@ import pytest
 from nextapp.crowd import transition_vector
 from nextapp.phone import Client, Phone, Store
 from nextapp.phone.client import _Answer
-from nextapp.phone.limits import (
+from nextapp.phone.core import (
     MOST_APPS,
     MOST_BYTES,
     MOST_DIMENSIONS,

@@ -10,7 +10,7 @@ from catalogue import ALL, FINITE, gradients, made
 
 from nextapp import model
 from nextapp.phone.core import PhoneCore
-from nextapp.phone.limits import OPTIONS, Limits
+from nextapp.phone.core import OPTIONS, Limits
 from nextapp.privacy import MECHANISMS, mechanism
 from nextapp.privacy.kashin import hadamard
 from nextapp.randomness import KeyedBits

@@ -16,7 +16,7 @@ from nextapp.audit.accounting import without_senders
 from nextapp.cli import screen
 from nextapp.cli.commands import EPSILON, FILE, FOLDER, F, Group, command, json_file, option
 from nextapp.names import count
-from nextapp.phone.limits import Limits
+from nextapp.phone.core import Limits
 from nextapp.server import administration
 from nextapp.server.federation import check_vault
 from nextapp.server.token_keys import KeyRules

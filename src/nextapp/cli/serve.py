@@ -27,7 +27,7 @@ from nextapp.settings import setting
 from nextapp.table import Table
 
 if TYPE_CHECKING:
-    from nextapp.phone.limits import Limits
+    from nextapp.phone.core import Limits
     from nextapp.server.certificates import ServedCertificate
     from nextapp.server.federation import Federation
     from nextapp.server.gateway import Gateway
@@ -325,7 +325,7 @@ def _welcome(
     made: FederationSettings,
     authority: Path | None,
 ) -> str:
-    from nextapp.phone.limits import Limits
+    from nextapp.phone.core import Limits
 
     trust = f" --ca {authority}" if authority else ""
     return (

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nextapp.phone.limits import Limits
+from nextapp.phone.core import Limits
 from nextapp.phone.phone import Phone, Status, Synced
-from nextapp.phone.server_errors import ServerError
+from nextapp.phone.core import ServerError
 from nextapp.phone.store import Store, StoreError
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from os import PathLike
 from typing import NamedTuple, Self
 from urllib.parse import SplitResult, urlsplit
 
-from nextapp.phone.server_errors import (
+from nextapp.phone.core import (
     BadAnswer,
     NotAsPublished,
     Overloaded,

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 from nextapp.data.times import time_and_offset
 from nextapp.names import count
 from nextapp.phone.core import LightReason
-from nextapp.phone.limits import MOST_APPS, OPTIONS, PREDICTORS, Limits
+from nextapp.phone.core import MOST_APPS, OPTIONS, PREDICTORS, Limits
 from nextapp.phone.phone import Phone, Status
-from nextapp.phone.server_errors import ServerError
+from nextapp.phone.core import ServerError
 from nextapp.phone.store import DAY, WINDOW, DrawnReport, Mark, Store, StoreError
 from nextapp.predictor import Reason
 from nextapp.privacy.ledger import LedgerError

@@ -26,8 +26,8 @@ import numpy.typing as npt
 
 from nextapp.data.times import offset_of
 from nextapp.phone.core import LightReason, PhoneCore
-from nextapp.phone.limits import BadBroadcast, BeyondLimits, Limits, NotUsed, read_broadcast
-from nextapp.phone.server_errors import (
+from nextapp.phone.core import BadBroadcast, BeyondLimits, Limits, NotUsed, read_broadcast
+from nextapp.phone.core import (
     BadAnswer,
     NotAsPublished,
     Overloaded,

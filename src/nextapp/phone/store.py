@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from nextapp.names import unknown
-from nextapp.phone.limits import LONGEST_NAME, PREDICTORS, Limits
+from nextapp.phone.core import LONGEST_NAME, PREDICTORS, Limits
 from nextapp.privacy.ledger import DamagedError, Ledger, LedgerError, StorageError
 from nextapp.privacy.tokens import Blinding, Token
 from nextapp.storage import create_atomically, write_atomically
