@@ -45,6 +45,7 @@ from nextapp.crowd import Shares
 from nextapp.privacy import (
     MECHANISMS,
     Mechanism,
+    find_class,
     requested_mechanism,
 )
 from nextapp.privacy import mechanism as create
@@ -105,8 +106,8 @@ class Replay:
 def registered_name(mechanism: Mechanism) -> str | None:
     """The name under which the mechanism, or the class it is derived from, is known."""
     for kind in type(mechanism).__mro__:
-        for name, known in MECHANISMS.items():
-            if known is kind:
+        for name in MECHANISMS:
+            if find_class(name) is kind:
                 return name
     return None
 
@@ -476,7 +477,7 @@ _REACHED: dict[tuple[int, str, type[Mechanism]], Reach] = {}
 
 
 def _reach_of(seed: int, name: str) -> Reach | None:
-    if (known := _REACHED.get((seed, name, MECHANISMS[name]))) is not None:
+    if (known := _REACHED.get((seed, name, find_class(name)))) is not None:
         return known
     found = _Faults()
     for number, more in enumerate(_OTHER_OPTIONS.get(name, ({},) * 2)):
@@ -493,7 +494,7 @@ def _reach_of(seed: int, name: str) -> Reach | None:
             _read_back(found.reach, variant, given[0], bits)
     if found.faults:
         return None
-    return _REACHED.setdefault((seed, name, MECHANISMS[name]), found.reach)
+    return _REACHED.setdefault((seed, name, find_class(name)), found.reach)
 
 
 _OTHER_OPTIONS: dict[str, tuple[dict[str, Any], ...]] = {

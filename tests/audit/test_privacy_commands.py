@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from nextapp import privacy
 from nextapp.cli.privacy import app
 from nextapp.privacy.harmony import Harmony
 from nextapp.randomness import SystemBits
@@ -88,7 +87,7 @@ class SignInThePayload(Harmony):
 
 
 def test_a_mechanism_that_fails_ends_in_code_1(run, monkeypatch):
-    monkeypatch.setitem(privacy.MECHANISMS, "harmony", SignInThePayload)
+    monkeypatch.setattr("nextapp.privacy.harmony.Harmony", SignInThePayload)
     text = run("audit", "harmony", "--reports", 1000, "--quick", code=1)
     assert "harmony fails (" in text
 

@@ -1,4 +1,4 @@
-"""The base class of mechanisms, and what they promise: a privacy guarantee as an object.
+"""The base class of mechanisms, what they promise, and how one is found by its name.
 
 F (n_apps, d)   gradient of one phone            D = n_apps · d, the length of F row by row
 x (D,)          F flattened, clipped, divided by the clip C, so that it lies in the unit ball
@@ -7,21 +7,24 @@ W = 2^64        number of values of one word of random bits
 
 from __future__ import annotations
 
+import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Literal
+from importlib import import_module
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from nextapp.crowd import Shares
 from nextapp.model import PhoneGradient
+from nextapp.names import unknown
 from nextapp.randomness import check_epsilon
 from nextapp.randomness import Bits
-from nextapp.wire import Floats, Report, WireError, WrongSize
+from nextapp.wire import Broadcast, Floats, Report, ReportRequest, WireError, WrongSize
 
 Gradient = Floats | PhoneGradient | Shares
 Tally = npt.NDArray[np.int64]
@@ -316,3 +319,85 @@ def into_ball(F: Floats, ball: str, clip: float) -> Floats:
     y = F / largest
     norm = float(np.abs(y).sum()) if ball == "l1" else math.sqrt(float(y @ y))
     return y / norm if largest > clip / norm else y * (largest / clip)
+
+
+# --- mechanisms by name --------------------------------------------------------------------------
+
+MECHANISMS = {
+    "identity": "Identity",
+    "laplace": "Laplace",
+    "harmony": "Harmony",
+    "qharmony": "QHarmony",
+    "kashin": "Kashin",
+    "walsh": "Walsh",
+}
+"""The class of each mechanism, in the module of this name."""
+
+_NEEDED = {
+    "epsilon": "the privacy budget of one whole report. There is no default.",
+    "clip": "the public radius to which gradients are clipped, a constant.",
+}
+
+
+def find_class(name: str) -> type[Mechanism]:
+    """The class of a mechanism of `MECHANISMS`, whose module is imported when it is asked for."""
+    found: type[Mechanism] = getattr(import_module(f"nextapp.privacy.{name}"), MECHANISMS[name])
+    return found
+
+
+def mechanism(name: str, *, n_apps: int, d: int, **options: Any) -> Mechanism:
+    """The mechanism with this name for gradients (or shares) of shape (n_apps, d).
+
+    All except ``identity`` need ``epsilon``, the budget of one whole report; all that protect
+    gradients need ``clip``. For other options see the mechanism's class.
+
+    >>> mechanism("harmony", epsilon=4.5, n_apps=87, d=16, clip=1.0).guarantee.epsilon
+    4.5
+    """
+    if name not in MECHANISMS:
+        raise ValueError(unknown("mechanism", name, MECHANISMS))
+    kind = find_class(name)
+    parameters = inspect.signature(kind).parameters
+    known = {word: parameters[word] for word in parameters if word not in ("n_apps", "d")}
+    for option in options:
+        if option not in known:
+            raise ValueError(f"{name}: {unknown('option', option, known)}")
+    for word, parameter in known.items():
+        if parameter.default is inspect.Parameter.empty and word not in options:
+            raise ValueError(f"{name} needs {word}: {_NEEDED[word]}")
+    return kind(n_apps=n_apps, d=d, **options)
+
+
+def requested_mechanism(broadcast: Broadcast) -> Mechanism:
+    """The mechanism that a broadcast asks phones to report with."""
+    request = _request_of(broadcast)
+    n_apps, d = requested_shape(broadcast)
+    options: dict[str, Any] = {**request.options}
+    if request.clip is not None:
+        options["clip"] = request.clip
+    try:
+        return mechanism(request.mechanism, n_apps=n_apps, d=d, epsilon=request.epsilon, **options)
+    except (TypeError, ValueError) as error:
+        raise WireError(f"the broadcast asks for a report that is not possible: {error}") from error
+
+
+def requested_shape(broadcast: Broadcast) -> tuple[int, int]:
+    """The shape of the report that a broadcast asks for; a `WireError` if it asks for none."""
+    request = _request_of(broadcast)
+    if request.question == "launches":
+        if broadcast.buckets is None:
+            raise WireError("the broadcast asks for launches by bucket, but has no buckets.")
+        return broadcast.buckets.n_buckets, 1
+    if broadcast.n_apps == 0:
+        raise WireError(f"the broadcast asks for {request.question}, but its catalogue is empty.")
+    if request.question == "transitions":
+        return broadcast.n_apps, broadcast.n_apps + 1
+    if broadcast.dim == 0:
+        raise WireError("the broadcast asks for a gradient, but has no app vectors.")
+    return broadcast.n_apps, broadcast.dim
+
+
+def _request_of(broadcast: Broadcast) -> ReportRequest:
+    if broadcast.request is None:
+        raise WireError(f"the broadcast of round {broadcast.round} asks for no reports.")
+    return broadcast.request

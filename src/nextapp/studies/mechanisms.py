@@ -8,7 +8,7 @@ from typing import Any
 
 from nextapp.fleet.encoders import FLEET_MECHANISMS
 from nextapp.names import unknown
-from nextapp.privacy import MECHANISMS, Mechanism, mechanism
+from nextapp.privacy import Mechanism, find_class, mechanism
 
 NONE = "none"
 """No privacy: the gradients are sent unchanged."""
@@ -25,7 +25,7 @@ class Form:
 
     @property
     def unsafe(self) -> bool:
-        return MECHANISMS[self.mechanism].unsafe
+        return find_class(self.mechanism).unsafe
 
 
 PRINTED = "qharmony-printed"
