@@ -12,7 +12,6 @@ from nextapp import model
 from nextapp.phone.core import PhoneCore
 from nextapp.phone.core import OPTIONS, Limits
 from nextapp.privacy import MECHANISMS, mechanism
-from nextapp.privacy.kashin import hadamard
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Broadcast, ModelSettings, Report, ReportRequest, WireError
 
@@ -207,17 +206,6 @@ def test_one_hostile_phone_blows_up_the_printed_mean_but_not_the_mended_one(rng,
         assert largest < bound
         if m.unsafe:
             assert largest > 1e10
-
-
-@pytest.mark.parametrize("q", [0, 1, 5, 6, 7, 12, 13])
-def test_the_hadamard_transform_is_the_textbook_one(q, rng):
-    x = rng.normal(size=2**q)
-    slow = x.copy()
-    for bit in range(q):
-        pairs = slow.reshape(-1, 2, 2**bit)
-        slow = np.stack([pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]], axis=1).ravel()
-    np.testing.assert_allclose(hadamard(x), slow / math.sqrt(2**q), atol=1e-12)
-    np.testing.assert_allclose(hadamard(hadamard(x)), x, atol=1e-12)
 
 
 @pytest.mark.parametrize("size", [(3, 2), (20, 8), (87, 16)])

@@ -6,7 +6,6 @@ U (D, N)   frame, U Uᵀ = I               b       coefficients sent      T, W  
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -24,6 +23,7 @@ from nextapp.privacy.mechanism import (
     check_name,
     check_tally,
 )
+from nextapp.privacy.walsh import walsh_transform
 from nextapp.randomness import Bits, KeyedBits, distinct
 from nextapp.wire import Floats, Report
 
@@ -161,33 +161,11 @@ class Kashin(FiniteMechanism):
         """Uᵀ x (N,)."""
         padded = np.zeros(self.N)
         padded[self._rows] = self._signs * x
-        return hadamard(padded)
+        return walsh_transform(padded) / math.sqrt(self.N)
 
     def _synthesis(self, a: Floats) -> Floats:
         """U a (D,)."""
-        return self._signs * hadamard(a)[self._rows]
-
-
-def hadamard(x: Floats) -> Floats:
-    """The orthonormal Walsh-Hadamard transform of a vector of 2^q entries.
-
-    The transform is a product over the q bits of the index; it is done for at most 6 bits at a time
-    as a small matrix product, and the transposition moves the next bits to the end.
-    """
-    q = len(x).bit_length() - 1
-    parts = max(1, (q + 5) // 6)
-    for part in range(parts):
-        n = 1 << (q * (part + 1) // parts - q * part // parts)
-        x = (x.reshape(-1, n) @ _matrix(n)).T.ravel()
-    return x
-
-
-@functools.cache
-def _matrix(n: int) -> Floats:
-    H = np.ones((1, 1))
-    while len(H) < n:
-        H = np.block([[H, H], [H, -H]])
-    return H / math.sqrt(n)
+        return self._signs * walsh_transform(a)[self._rows] / math.sqrt(self.N)
 
 
 def best_b(epsilon: float) -> int:
