@@ -34,8 +34,7 @@ from nextapp.fleet.gpu import vectors as walsh_on_card
 from nextapp.fleet.gpu.card import first_card
 from nextapp.fleet.gpu.resident import ResidentFleet
 from nextapp.fleet.rounds import fleet_phones, place_fleet
-from nextapp.learners import run_round
-from nextapp.learners import SeqMFLearner, adam
+from nextapp.learners import SeqMFLearner, adam, run_round
 from nextapp.privacy import mechanism
 from nextapp.privacy.walsh import Walsh, fewest_bits
 from nextapp.wire import Broadcast, ModelSettings

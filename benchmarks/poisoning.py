@@ -53,8 +53,13 @@ from nextapp.data import synthetic
 from nextapp.data.log import LaunchLog
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.reporting import sum_reports
-from nextapp.learners import CrowdLearner, anomaly_of_transitions
-from nextapp.learners import SeqMFLearner, adam, random_vectors
+from nextapp.learners import (
+    CrowdLearner,
+    SeqMFLearner,
+    adam,
+    anomaly_of_transitions,
+    random_vectors,
+)
 from nextapp.phone.core import PhoneCore
 from nextapp.predictors.nextapp import online_scores
 from nextapp.privacy import mechanism, requested_mechanism

@@ -14,11 +14,10 @@ from nextapp.audit.black_box import black_box, draws, worst_pair
 from nextapp.audit.stated_law import exact
 from nextapp.audit.verdict import CASES, EXPECTED_TO_FAIL, FALSE_ALARM, audit, find_case
 from nextapp.privacy import mechanism
-from nextapp.randomness import keep_threshold, response_floor
 from nextapp.privacy.harmony import Harmony
 from nextapp.privacy.laplace import Laplace
 from nextapp.privacy.walsh import Walsh
-from nextapp.randomness import below
+from nextapp.randomness import below, keep_threshold, response_floor
 from nextapp.wire import Report
 
 REPLAY = Effort(own=50, sizes=((20, 4, 20),), share_sizes=((20, 21, 20), (400, 401, 4)), drawn=12)

@@ -35,13 +35,12 @@ from nextapp.crowd import Shares
 from nextapp.model import PhoneGradient
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import requested_mechanism
-from nextapp.randomness import W, sign_threshold
 from nextapp.privacy.harmony import Harmony
 from nextapp.privacy.kashin import Kashin
 from nextapp.privacy.laplace import Laplace
 from nextapp.privacy.mechanism import Guarantee
 from nextapp.privacy.walsh import Walsh
-from nextapp.randomness import KeyedBits, SystemBits, TokenCoins, below, distinct
+from nextapp.randomness import KeyedBits, SystemBits, TokenCoins, W, below, distinct, sign_threshold
 from nextapp.wire import Report, ReportRequest
 
 TWO = {"n_apps": 1, "d": 2, "epsilon": 4.5, "clip": 1.0}

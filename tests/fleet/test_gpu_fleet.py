@@ -26,8 +26,7 @@ from nextapp.fleet.gpu.card import Card, NoGpu, first_card
 from nextapp.fleet.gpu.resident import ResidentFleet
 from nextapp.fleet.participation import NIGHT_OWLS, Attendance, Participation, outcomes
 from nextapp.fleet.rounds import check_device, fleet_phones
-from nextapp.learners import run_round
-from nextapp.learners import SeqMFLearner, adam
+from nextapp.learners import SeqMFLearner, adam, run_round
 from nextapp.privacy import mechanism
 from nextapp.studies.new_phones import NewPhoneStudy, learn_from_vectors
 from nextapp.wire import Broadcast, ModelSettings

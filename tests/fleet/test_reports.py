@@ -19,8 +19,7 @@ from nextapp.fleet.reporting import sum_reports
 from nextapp.fleet.sum_law import normal_quantile
 from nextapp.predictors.factorised import phones_of_log
 from nextapp.privacy import mechanism
-from nextapp.randomness import response_floor, sign_threshold
-from nextapp.randomness import KeyedBits
+from nextapp.randomness import KeyedBits, response_floor, sign_threshold
 from nextapp.randomness import distinct as distinct_in_python
 from nextapp.wire import Broadcast, ModelSettings
 

@@ -13,8 +13,7 @@ from nextapp.fleet.rounds import (
     training_phones,
     zero_phones,
 )
-from nextapp.learners import run_round
-from nextapp.learners import SeqMFLearner, sgd
+from nextapp.learners import SeqMFLearner, run_round, sgd
 from nextapp.predictors.factorised import phones_of_log
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits

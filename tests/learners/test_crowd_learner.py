@@ -18,8 +18,7 @@ from nextapp.crowd import (
     shrink,
     transition_vector,
 )
-from nextapp.learners import read_checkpoint
-from nextapp.learners import CrowdLearner, CrowdRequests
+from nextapp.learners import CrowdLearner, CrowdRequests, read_checkpoint
 from nextapp.phone.core import PhoneCore
 from nextapp.predictor import Habits
 from nextapp.privacy import mechanism, requested_mechanism

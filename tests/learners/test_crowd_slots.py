@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nextapp.learners import read_checkpoint
 from nextapp.learners import (
     CELLS_PER_APP,
     LIKELY,
     CrowdLearner,
     CrowdRequests,
     keep_largest_cells,
+    read_checkpoint,
 )
 from nextapp.privacy import requested_mechanism
 from nextapp.wire import (

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from nextapp import storage
-from nextapp.learners import read_checkpoint
-from nextapp.learners import SeqMFLearner, adam, momentum, random_vectors, sgd
+from nextapp.learners import SeqMFLearner, adam, momentum, random_vectors, read_checkpoint, sgd
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits

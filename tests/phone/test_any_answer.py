@@ -17,8 +17,7 @@ import pytest
 from nextapp import wire
 from nextapp.phone import Phone, Store
 from nextapp.phone.client import _Answer
-from nextapp.phone.core import PREDICTORS
-from nextapp.phone.core import ServerError
+from nextapp.phone.core import PREDICTORS, ServerError
 from nextapp.wire import Broadcast, Crowd, History, ModelSettings, ReportRequest, digest_of
 from phone.small_server import SECRET, listed
 from phone.transcripts import DAY, IN_MEMORY, NOON, URL, HostileClient, Script, file_of

@@ -30,8 +30,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nextapp.phone import Client, Phone, Store
-from nextapp.phone.core import PhoneCore
-from nextapp.phone.core import PREDICTORS, BadBroadcast
+from nextapp.phone.core import PREDICTORS, BadBroadcast, PhoneCore
 from nextapp.phone.phone import PATIENCE, PAUSE
 from nextapp.phone.store import StoreError
 from nextapp.privacy import MECHANISMS

@@ -22,8 +22,7 @@ import numpy as np
 
 from nextapp.phone import Client, Phone, Store
 from nextapp.phone.client import _Answer
-from nextapp.phone.core import PhoneCore
-from nextapp.phone.core import read_broadcast
+from nextapp.phone.core import PhoneCore, read_broadcast
 from nextapp.phone.phone import Synced
 from nextapp.phone.store import StoreError
 from nextapp.privacy import requested_mechanism

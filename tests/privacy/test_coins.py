@@ -10,8 +10,7 @@ import pytest
 from catalogue import SEEDED
 
 from nextapp.privacy import mechanism
-from nextapp.randomness import exp_from_below
-from nextapp.randomness import KeyedBits, TokenCoins, distinct
+from nextapp.randomness import KeyedBits, TokenCoins, distinct, exp_from_below
 
 SIGNATURE = bytes(range(256))
 OTHER = SIGNATURE[::-1]

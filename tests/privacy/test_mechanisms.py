@@ -9,8 +9,7 @@ import pytest
 from catalogue import ALL, FINITE, gradients, made
 
 from nextapp import model
-from nextapp.phone.core import PhoneCore
-from nextapp.phone.core import OPTIONS, Limits
+from nextapp.phone.core import OPTIONS, Limits, PhoneCore
 from nextapp.privacy import MECHANISMS, mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Broadcast, ModelSettings, Report, ReportRequest, WireError

@@ -9,8 +9,7 @@ import pytest
 from servers import SETTINGS, unsigned_token
 
 from nextapp.cli.serve import what_phones_are_asked
-from nextapp.phone.core import PhoneCore
-from nextapp.phone.core import Limits, read_broadcast
+from nextapp.phone.core import Limits, PhoneCore, read_broadcast
 from nextapp.privacy import requested_mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.server import administration

@@ -12,8 +12,7 @@ from servers import unsigned_token
 
 from nextapp.cli.commands import app as command
 from nextapp.phone import Phone, Store
-from nextapp.phone.core import PhoneCore
-from nextapp.phone.core import read_broadcast
+from nextapp.phone.core import PhoneCore, read_broadcast
 from nextapp.privacy import requested_mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.server import administration

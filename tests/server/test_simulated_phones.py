@@ -17,8 +17,7 @@ import pytest
 from servers import DIM, N_APPS, SETTINGS, ServerProcess
 
 from nextapp.data import synthetic
-from nextapp.learners import CrowdLearner, CrowdRequests
-from nextapp.learners import SeqMFLearner, adam
+from nextapp.learners import CrowdLearner, CrowdRequests, SeqMFLearner, adam
 from nextapp.phone import Client, Phone, Store
 from nextapp.phone.commands import status_lines
 from nextapp.phone.core import PhoneCore

@@ -31,8 +31,7 @@ from scipy import stats
 
 from nextapp.audit.black_box import worst_pair
 from nextapp.privacy import FiniteMechanism, Mechanism
-from nextapp.randomness import exp_from_below
-from nextapp.randomness import Bits, KeyedBits, Words
+from nextapp.randomness import Bits, KeyedBits, Words, exp_from_below
 from nextapp.wire import Floats, Report
 
 SEEDS = 2

@@ -21,8 +21,7 @@ from nextapp.fleet.columns import Fleet, Mask
 from nextapp.fleet.reporting import sum_reports
 from nextapp.fleet.rounds import ReportSum, estimate_sum, zero_phones
 from nextapp.fleet.stepping import solve_user_vectors
-from nextapp.learners import run_round
-from nextapp.learners import Optimiser, SeqMFLearner
+from nextapp.learners import Optimiser, SeqMFLearner, run_round
 from nextapp.names import count
 from nextapp.predictors import Predictor
 from nextapp.predictors.factorised import SeqMF

@@ -35,8 +35,8 @@ import numpy.typing as npt
 from nextapp.compiled import compiled, usable_in_loops
 from nextapp.data.log import Indices
 from nextapp.evaluation.revealing import Exam, Mask, Predictions, Units
-from nextapp.randomness import KeyedBits
 from nextapp.predictor import STEADY, steady_row
+from nextapp.randomness import KeyedBits
 from nextapp.table import interval, measured, resample
 from nextapp.wire import Floats
 

@@ -25,8 +25,7 @@ from nextapp.data import synthetic
 from nextapp.data.cutting import collapse_repeats
 from nextapp.evaluation import metrics
 from nextapp.page.catalogue import N_APPS, NAMES, app_entry, short_name
-from nextapp.phone.core import PhoneCore
-from nextapp.phone.core import Limits
+from nextapp.phone.core import Limits, PhoneCore
 from nextapp.phone.store import DAY, Store, TooSoon
 from nextapp.predictor import Habits, Reason
 from nextapp.predictors import factorised

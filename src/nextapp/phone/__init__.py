@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nextapp.phone.core import Limits
+from nextapp.phone.core import Limits, ServerError
 from nextapp.phone.phone import Phone, Status, Synced
-from nextapp.phone.core import ServerError
 from nextapp.phone.store import Store, StoreError
 
 if TYPE_CHECKING:

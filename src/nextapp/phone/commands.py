@@ -23,15 +23,12 @@ from typing import TYPE_CHECKING, Any
 
 from nextapp.data.times import time_and_offset
 from nextapp.names import count
-from nextapp.phone.core import LightReason
-from nextapp.phone.core import MOST_APPS, OPTIONS, PREDICTORS, Limits
+from nextapp.phone.core import MOST_APPS, OPTIONS, PREDICTORS, LightReason, Limits, ServerError
 from nextapp.phone.phone import Phone, Status
-from nextapp.phone.core import ServerError
 from nextapp.phone.store import DAY, WINDOW, DrawnReport, Mark, Store, StoreError
-from nextapp.predictor import Reason
+from nextapp.predictor import STEADY, Reason
 from nextapp.privacy.ledger import LedgerError
 from nextapp.storage import create_atomically
-from nextapp.predictor import STEADY
 
 if TYPE_CHECKING:
     from nextapp.data.importers.content import DateOrder

@@ -26,20 +26,24 @@ import numpy.typing as npt
 
 from nextapp import model
 from nextapp.crowd import Shares, no_shares, transition_vector
+from nextapp.names import unknown
 from nextapp.predictor import (
     FREQUENCY_FADE,
     LEAST_CHANCE,
     SESSION_GAP,
+    STEADY,
     CrowdView,
     Habits,
     Reason,
+    chances_of_new,
+    keep_scores,
+    next_different,
+    steady_row,
 )
-from nextapp.names import unknown
 from nextapp.privacy import MECHANISMS, Mechanism, requested_mechanism, requested_shape
 from nextapp.privacy.mechanism import Gradient
 from nextapp.privacy.walsh import LARGEST_D
 from nextapp.randomness import Bits, SystemBits, TokenCoins
-from nextapp.predictor import STEADY, chances_of_new, keep_scores, next_different, steady_row
 from nextapp.settings import setting
 from nextapp.wire import Broadcast, Crowd, Floats, Report, WireError
 

@@ -25,17 +25,22 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.data.times import offset_of
-from nextapp.phone.core import LightReason, PhoneCore
-from nextapp.phone.core import BadBroadcast, BeyondLimits, Limits, NotUsed, read_broadcast
 from nextapp.phone.core import (
     BadAnswer,
+    BadBroadcast,
+    BeyondLimits,
+    LightReason,
+    Limits,
     NotAsPublished,
+    NotUsed,
     Overloaded,
+    PhoneCore,
     Refused,
     ServerError,
     Unreachable,
     Untrusted,
     printable,
+    read_broadcast,
 )
 from nextapp.phone.store import (
     DAY,
@@ -49,12 +54,11 @@ from nextapp.phone.store import (
     TooSoon,
     check_clock,
 )
-from nextapp.predictor import Habits, Reason
+from nextapp.predictor import STEADY, Habits, Reason
 from nextapp.privacy import Mechanism
 from nextapp.privacy.ledger import Amounts, BudgetSpent, ClockError
 from nextapp.privacy.tokens import MESSAGE, BadSignature, Blinding, Token, public_key
 from nextapp.randomness import Bits, SystemBits, below
-from nextapp.predictor import STEADY
 from nextapp.wire import Broadcast, Floats, TokenKey, WireError, pack, unpack
 
 if TYPE_CHECKING:

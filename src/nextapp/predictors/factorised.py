@@ -7,8 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from nextapp.data.log import LaunchLog
-from nextapp.learners import RoundSum, run_rounds
-from nextapp.learners import OPTIMISERS, SeqMFLearner, starting_vectors
+from nextapp.learners import OPTIMISERS, RoundSum, SeqMFLearner, run_rounds, starting_vectors
 from nextapp.phone.core import PhoneCore
 from nextapp.predictors import Questions
 from nextapp.predictors.rivals import WHOLE_SESSION, session_scores

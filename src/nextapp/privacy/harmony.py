@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from nextapp.crowd import Shares
 from nextapp.model import PhoneGradient
-from nextapp.randomness import W, response_floor, sign_threshold
 from nextapp.privacy.mechanism import (
     SECRET_BITS,
     FiniteMechanism,
@@ -25,7 +24,7 @@ from nextapp.privacy.mechanism import (
     check_name,
     check_tally,
 )
-from nextapp.randomness import Bits, distinct
+from nextapp.randomness import Bits, W, distinct, response_floor, sign_threshold
 from nextapp.wire import Floats, Report, WireError, WrongSize
 
 

@@ -12,7 +12,6 @@ from fractions import Fraction
 
 import numpy as np
 
-from nextapp.randomness import W, keep_threshold, sign_threshold
 from nextapp.privacy.harmony import SignedPositions
 from nextapp.privacy.mechanism import (
     SECRET_BITS,
@@ -24,7 +23,7 @@ from nextapp.privacy.mechanism import (
     check_tally,
 )
 from nextapp.privacy.walsh import walsh_transform
-from nextapp.randomness import Bits, KeyedBits, distinct
+from nextapp.randomness import Bits, KeyedBits, W, distinct, keep_threshold, sign_threshold
 from nextapp.wire import Floats, Report
 
 _ROUNDS = 60

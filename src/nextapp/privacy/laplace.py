@@ -11,9 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.randomness import check_epsilon
 from nextapp.privacy.mechanism import REAL_NUMBERS, SECRET_BITS, Gradient, Guarantee, Mechanism
-from nextapp.randomness import Bits
+from nextapp.randomness import Bits, check_epsilon
 from nextapp.wire import Floats, Report, WireError
 
 

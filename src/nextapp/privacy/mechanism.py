@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib import import_module
@@ -22,8 +22,7 @@ import numpy.typing as npt
 from nextapp.crowd import Shares
 from nextapp.model import PhoneGradient
 from nextapp.names import unknown
-from nextapp.randomness import check_epsilon
-from nextapp.randomness import Bits
+from nextapp.randomness import Bits, check_epsilon
 from nextapp.wire import Broadcast, Floats, Report, ReportRequest, WireError, WrongSize
 
 Gradient = Floats | PhoneGradient | Shares

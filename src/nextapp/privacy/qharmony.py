@@ -25,10 +25,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.randomness import W, check_epsilon
 from nextapp.privacy.harmony import SignedPositions, best_k
 from nextapp.privacy.mechanism import Gradient, Guarantee, Mechanism
-from nextapp.randomness import Bits, distinct
+from nextapp.randomness import Bits, W, check_epsilon, distinct
 from nextapp.wire import Floats, Report, WireError
 
 _F_MAX = struct.Struct("<d")

@@ -24,7 +24,6 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.randomness import W, keep_probability, keep_threshold
 from nextapp.privacy.mechanism import (
     SECRET_BITS,
     FiniteMechanism,
@@ -35,7 +34,7 @@ from nextapp.privacy.mechanism import (
     check_tally,
     into_ball,
 )
-from nextapp.randomness import Bits, Words, below, purpose_word
+from nextapp.randomness import Bits, W, Words, below, keep_probability, keep_threshold, purpose_word
 from nextapp.wire import Floats, Report, WireError, WrongSize
 
 Places = npt.NDArray[np.uint32]

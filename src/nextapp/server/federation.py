@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nextapp import __version__
-from nextapp.learners import Learner
-from nextapp.learners import SLOTS_BY_BUCKET, CrowdLearner
+from nextapp.learners import SLOTS_BY_BUCKET, CrowdLearner, Learner
 from nextapp.privacy import requested_mechanism
 from nextapp.server.coordinator import Closed, Coordinator, checkpoints
 from nextapp.server.settings import FederationSettings, change_settings, settings_of

@@ -11,9 +11,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from nextapp.learners import Learner, State
-from nextapp.learners import CrowdLearner, CrowdRequests
-from nextapp.learners import OPTIMISERS, Optimiser, SeqMFLearner, starting_vectors
+from nextapp.learners import (
+    OPTIMISERS,
+    CrowdLearner,
+    CrowdRequests,
+    Learner,
+    Optimiser,
+    SeqMFLearner,
+    State,
+    starting_vectors,
+)
 from nextapp.names import unknown
 from nextapp.privacy import MECHANISMS, Mechanism, mechanism
 from nextapp.privacy.walsh import Walsh, fewest_bits

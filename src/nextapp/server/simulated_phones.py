@@ -17,8 +17,7 @@ from pathlib import Path
 from nextapp.data import synthetic
 from nextapp.data.log import LaunchLog
 from nextapp.phone import Client, Phone, Store
-from nextapp.phone.core import OPTIONS
-from nextapp.phone.core import Overloaded
+from nextapp.phone.core import OPTIONS, Overloaded
 from nextapp.randomness import KeyedBits, Words
 from nextapp.wire import Broadcast
 

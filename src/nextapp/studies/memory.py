@@ -29,13 +29,12 @@ from nextapp.compiled import compiled
 from nextapp.data.cutting import Split
 from nextapp.data.log import Indices, LaunchLog
 from nextapp.evaluation import Exam, Preset, exam
-from nextapp.predictor import FREQUENCY_FADE
+from nextapp.predictor import FREQUENCY_FADE, keep_scores
 from nextapp.predictors import Predictor, build
 from nextapp.predictors.rivals import CountMix
 from nextapp.progress import Progress, silent
 from nextapp.settings import setting
 from nextapp.studies.experiment import about_log, versions
-from nextapp.predictor import keep_scores
 from nextapp.table import FEWEST, bootstrap_means, interval
 from nextapp.wire import Floats
 

@@ -22,12 +22,11 @@ from nextapp.evaluation.dynamic_environment import FROZEN, ZERO
 from nextapp.fleet.clip import public_clips, public_seed
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.rounds import fleet_phones, zero_phones
-from nextapp.learners import run_rounds
-from nextapp.learners import OPTIMISERS, SeqMFLearner, starting_vectors
+from nextapp.learners import OPTIMISERS, SeqMFLearner, run_rounds, starting_vectors
 from nextapp.predictors.training import Training
 from nextapp.privacy import Mechanism
-from nextapp.randomness import check_epsilon
 from nextapp.progress import Progress, silent
+from nextapp.randomness import check_epsilon
 from nextapp.studies.experiment import check_names, plain_values, versions
 from nextapp.studies.mechanisms import FORMS, NONE, mechanism_for_simulation
 from nextapp.studies.simulation import HeldOutPhones

@@ -28,8 +28,14 @@ from nextapp.fleet.participation import REASONS, Attendance, Participation, tall
 from nextapp.fleet.reporting import Sums
 from nextapp.fleet.rounds import PlacedFleet, ReportSum, check_device, estimate_sum, place_fleet
 from nextapp.fleet.stepping import solve_user_vectors
-from nextapp.learners import read_checkpoint, run_round
-from nextapp.learners import OPTIMISERS, Optimiser, SeqMFLearner, starting_vectors
+from nextapp.learners import (
+    OPTIMISERS,
+    Optimiser,
+    SeqMFLearner,
+    read_checkpoint,
+    run_round,
+    starting_vectors,
+)
 from nextapp.names import unknown
 from nextapp.predictors.factorised import SeqMF
 from nextapp.predictors.training import Training

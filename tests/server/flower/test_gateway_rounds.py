@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from servers import unsigned_token
 
-from nextapp.learners import CrowdLearner, CrowdRequests
-from nextapp.learners import SeqMFLearner, adam, random_vectors
+from nextapp.learners import CrowdLearner, CrowdRequests, SeqMFLearner, adam, random_vectors
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism, requested_mechanism
 from nextapp.randomness import KeyedBits
