@@ -4,8 +4,8 @@
     python benchmarks/server_marks.py million
 
 visits   Each visit is a new TLS connection, without resumption, to nginx with deploy/nginx.conf:
-         the digest, the broadcast and a report. Eight clients in processes of their own share the cores
-         with nginx and the server.
+         the digest, the broadcast and a report. Eight clients in processes of their own share the
+         cores with nginx and the server.
 million  A server of a million devices whose round has a million reports but one: processor seconds
          and memory after the start, then the seconds from the last report to the next broadcast.
 """
