@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from nextapp.names import count
+from nextapp.settings import count
 from nextapp.storage import write_public
 
 Numbers = npt.NDArray[np.float64]

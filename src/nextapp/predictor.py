@@ -49,7 +49,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.names import unknown
+from nextapp.settings import unknown
 from nextapp.wire import Floats, WireError, pack, unpack
 
 Whole = npt.NDArray[np.int64]

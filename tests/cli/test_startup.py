@@ -47,7 +47,6 @@ def test_version_and_help_import_no_numpy(tmp_path, words):
     found = modules_after(tmp_path, *words)
     assert not packages(found) & (LAB | {"numpy"})
     assert {name for name in found if name.startswith("nextapp.")} <= {
-        "nextapp.names",
         "nextapp.settings",
         "nextapp.cli",
         *(f"nextapp.cli.{name}" for name in

@@ -26,10 +26,10 @@ from scipy import stats
 from nextapp.data import synthetic
 from nextapp.learners import starting_vectors
 from nextapp.model import Apps, PhoneGradient, seqmf_gradient
-from nextapp.names import unknown
 from nextapp.privacy import Mechanism
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
+from nextapp.settings import unknown
 from nextapp.table import bootstrap_means, interval, resample
 from nextapp.wire import Broadcast, Floats, ModelSettings, Report
 

@@ -28,12 +28,12 @@ from nextapp.data import synthetic
 from nextapp.fleet.clip import public_clips as clips_of_population
 from nextapp.fleet.rounds import cosine
 from nextapp.model import PhoneGradient
-from nextapp.names import unknown
 from nextapp.privacy import Mechanism, mechanism
 from nextapp.privacy.mechanism import into_ball
 from nextapp.privacy.qharmony import QHarmony
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
+from nextapp.settings import unknown
 from nextapp.wire import Floats
 
 LABELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {

@@ -21,9 +21,9 @@ from typing import Any
 
 from nextapp.audit.black_box import BlackBox, black_box, draws, worst_pair
 from nextapp.audit.stated_law import ExactLaw, Fit, calibration, exact, frequencies
-from nextapp.names import unknown
 from nextapp.privacy import FiniteMechanism, Mechanism, mechanism
 from nextapp.progress import Progress, silent
+from nextapp.settings import unknown
 
 FALSE_ALARM = 1e-3
 """False-alarm rate of the audit of one correct mechanism: half for layer 2, half for layer 3."""

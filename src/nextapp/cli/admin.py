@@ -15,12 +15,12 @@ import click
 from nextapp.audit.accounting import without_senders
 from nextapp.cli import screen
 from nextapp.cli.commands import EPSILON, FILE, FOLDER, F, Group, command, json_file, option
-from nextapp.names import count
 from nextapp.phone.core import Limits
 from nextapp.server import administration
 from nextapp.server.federation import check_vault
 from nextapp.server.token_keys import KeyRules
 from nextapp.server.vault import DRAINING, Vault
+from nextapp.settings import count
 from nextapp.table import Table
 
 app = Group(

@@ -21,8 +21,7 @@ from nextapp.evaluation.static import (
     steadiness_table,
     summary_table,
 )
-from nextapp.names import count
-from nextapp.settings import as_toml
+from nextapp.settings import as_toml, count
 from nextapp.storage import write_atomically
 from nextapp.studies.experiment import Experiment, experiment_from, run, versions
 from nextapp.table import Column, Mark, Marked, Table

@@ -20,10 +20,9 @@ import click
 
 from nextapp.cli import commands, end_by_itself, screen
 from nextapp.cli.commands import FILE, FOLDER, F, command, option, options_of, settings_of
-from nextapp.names import count
 from nextapp.server.settings import FederationSettings
 from nextapp.server.token_keys import KeyRules
-from nextapp.settings import setting
+from nextapp.settings import count, setting
 from nextapp.table import Table
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.data.log import Codes, Indices, LaunchLog
-from nextapp.names import count
+from nextapp.settings import count
 
 REPEAT_MS = 3_000
 SESSION_GAP_MS = 15 * 60_000

@@ -49,7 +49,7 @@ from nextapp.data.importers.table import (
 )
 from nextapp.data.log import Codes, LaunchLog
 from nextapp.data.times import find_zone
-from nextapp.names import nearest
+from nextapp.settings import nearest
 
 if TYPE_CHECKING:
     import pandas as pd

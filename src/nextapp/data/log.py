@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nextapp.names import count
+from nextapp.settings import count
 from nextapp.storage import write_public
 from nextapp.table import Column, Table
 

@@ -35,8 +35,8 @@ from nextapp.compiled_bits import (
     uniform_at,
 )
 from nextapp.data.log import Codes, LaunchLog, Times
-from nextapp.names import unknown
 from nextapp.randomness import KeyedBits, Words, purpose_word
+from nextapp.settings import unknown
 
 Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]

@@ -22,13 +22,13 @@ from nextapp.fleet.reporting import sum_reports
 from nextapp.fleet.rounds import ReportSum, estimate_sum, zero_phones
 from nextapp.fleet.stepping import solve_user_vectors
 from nextapp.learners import Optimiser, SeqMFLearner, run_round
-from nextapp.names import count
 from nextapp.predictors import Predictor
 from nextapp.predictors.factorised import SeqMF
 from nextapp.predictors.training import Training
 from nextapp.privacy import Mechanism, mechanism
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
+from nextapp.settings import count
 from nextapp.table import DRAWS, FEWEST, interval, resample
 from nextapp.wire import Broadcast, Floats
 

@@ -25,10 +25,10 @@ from nextapp.evaluation.revealing import (
     ranks,
     ranks_without_last,
 )
-from nextapp.names import count
 from nextapp.predictor import STEADY
 from nextapp.predictors import CEILING, FEDERATED, Predictor, build
 from nextapp.progress import Progress, silent
+from nextapp.settings import count
 from nextapp.table import FEWEST, Column, Kind, Measured, Table, interval, measured_from
 from nextapp.wire import Floats
 

@@ -20,10 +20,10 @@ from nextapp.fleet.participation import Attendance, Participation
 from nextapp.fleet.reporting import Sums
 from nextapp.fleet.stepping import sum_gradients, terms
 from nextapp.learners import RoundSum
-from nextapp.names import unknown
 from nextapp.privacy import Mechanism
 from nextapp.privacy.mechanism import Tally
 from nextapp.privacy.walsh import Walsh
+from nextapp.settings import unknown
 from nextapp.wire import Broadcast, Floats
 
 _RANGE = 256  # phones of a log that a thread takes at a time

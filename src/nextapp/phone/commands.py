@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nextapp.data.times import time_and_offset
-from nextapp.names import count
 from nextapp.phone.core import MOST_APPS, OPTIONS, PREDICTORS, LightReason, Limits, ServerError
 from nextapp.phone.phone import Phone, Status
 from nextapp.phone.store import DAY, WINDOW, DrawnReport, Mark, Store, StoreError
 from nextapp.predictor import STEADY, Reason
 from nextapp.privacy.ledger import LedgerError
+from nextapp.settings import count
 from nextapp.storage import create_atomically
 
 if TYPE_CHECKING:

@@ -26,7 +26,6 @@ import numpy.typing as npt
 
 from nextapp import model
 from nextapp.crowd import Shares, no_shares, transition_vector
-from nextapp.names import unknown
 from nextapp.predictor import (
     FREQUENCY_FADE,
     LEAST_CHANCE,
@@ -44,7 +43,7 @@ from nextapp.privacy import MECHANISMS, Mechanism, requested_mechanism, requeste
 from nextapp.privacy.mechanism import Gradient
 from nextapp.privacy.walsh import LARGEST_D
 from nextapp.randomness import Bits, SystemBits, TokenCoins
-from nextapp.settings import setting
+from nextapp.settings import setting, unknown
 from nextapp.wire import Broadcast, Crowd, Floats, Report, WireError
 
 LONGEST_PAUSE = 86_400.0

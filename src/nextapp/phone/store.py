@@ -20,10 +20,10 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from nextapp.names import unknown
 from nextapp.phone.core import LONGEST_NAME, PREDICTORS, Limits
 from nextapp.privacy.ledger import DamagedError, Ledger, LedgerError, StorageError
 from nextapp.privacy.tokens import Blinding, Token
+from nextapp.settings import unknown
 from nextapp.storage import create_atomically, write_atomically
 from nextapp.wire import Report, digest_of
 

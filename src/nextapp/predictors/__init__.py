@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.data.log import Indices, LaunchLog, Times
-from nextapp.names import unknown
 from nextapp.predictor import ABLATIONS, without
+from nextapp.settings import unknown
 from nextapp.wire import Floats
 
 RIVALS = {

@@ -29,7 +29,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from nextapp.names import count
+from nextapp.settings import count
 from nextapp.storage import create_atomically
 
 LEAP_DAYS = 31

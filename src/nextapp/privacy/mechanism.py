@@ -21,8 +21,8 @@ import numpy.typing as npt
 
 from nextapp.crowd import Shares
 from nextapp.model import PhoneGradient
-from nextapp.names import unknown
 from nextapp.randomness import Bits, check_epsilon
+from nextapp.settings import unknown
 from nextapp.wire import Broadcast, Floats, Report, ReportRequest, WireError, WrongSize
 
 Gradient = Floats | PhoneGradient | Shares

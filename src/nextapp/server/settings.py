@@ -21,11 +21,10 @@ from nextapp.learners import (
     State,
     starting_vectors,
 )
-from nextapp.names import unknown
 from nextapp.privacy import MECHANISMS, Mechanism, mechanism
 from nextapp.privacy.walsh import Walsh, fewest_bits
 from nextapp.server.vault import RoundRules
-from nextapp.settings import check_keys, setting, settings_from
+from nextapp.settings import check_keys, setting, settings_from, unknown
 from nextapp.storage import write_atomically
 from nextapp.wire import Buckets, ModelSettings, ReportRequest, model_settings_from
 

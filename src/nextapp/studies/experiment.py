@@ -19,11 +19,10 @@ from nextapp.data.cutting import Split
 from nextapp.data.loading import load
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import Evaluation, evaluate, exam, find_preset
-from nextapp.names import unknown
 from nextapp.predictors import CEILING, FEDERATED, MODELS, ONLINE, Predictor, build, known_and_own
 from nextapp.predictors.training import MF, SEQMF, Training, without_sequence
 from nextapp.progress import Progress, silent
-from nextapp.settings import as_toml, check_keys, check_type, setting, settings_from
+from nextapp.settings import as_toml, check_keys, check_type, setting, settings_from, unknown
 from nextapp.wire import ModelSettings
 
 T = TypeVar("T")

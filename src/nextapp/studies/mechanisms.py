@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nextapp.fleet.encoders import FLEET_MECHANISMS
-from nextapp.names import unknown
 from nextapp.privacy import Mechanism, find_class, mechanism
+from nextapp.settings import unknown
 
 NONE = "none"
 """No privacy: the gradients are sent unchanged."""

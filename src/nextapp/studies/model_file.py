@@ -22,13 +22,13 @@ from nextapp.data.cutting import collapse_repeats
 from nextapp.data.importers import table
 from nextapp.data.importers.content import Content
 from nextapp.data.log import LaunchLog
-from nextapp.names import unknown
 from nextapp.phone.core import LightReason, PhoneCore
 from nextapp.phone.phone import rows_and_buckets
 from nextapp.predictor import Habits, Reason
 from nextapp.predictors import factorised
 from nextapp.predictors.pooled import OtherPhones, pool_phones
 from nextapp.progress import Progress
+from nextapp.settings import unknown
 from nextapp.storage import write_atomically
 from nextapp.studies.experiment import Experiment, training_values, versions
 from nextapp.wire import Broadcast, WireError, model_settings_from, pack, unpack

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from nextapp.data.cutting import collapse_repeats
 from nextapp.data.log import LaunchLog
-from nextapp.names import unknown
 from nextapp.predictor import Habits, Reason
 from nextapp.predictors.pooled import pool_phones
+from nextapp.settings import unknown
 
 _LEAST = 0.05  # smallest part of a score that is mentioned
 _LEAST_COUNT = 0.5  # smallest number of launches that is mentioned

@@ -36,11 +36,10 @@ from nextapp.learners import (
     run_round,
     starting_vectors,
 )
-from nextapp.names import unknown
 from nextapp.predictors.factorised import SeqMF
 from nextapp.predictors.training import Training
 from nextapp.privacy import MECHANISMS, Mechanism
-from nextapp.settings import setting
+from nextapp.settings import setting, unknown
 from nextapp.storage import write_atomically
 from nextapp.studies.experiment import training_values, versions
 from nextapp.studies.mechanisms import mechanism_for_simulation

@@ -35,11 +35,11 @@ from nextapp.evaluation import METRICS, Evaluation, Exam, evaluate, exam, find_p
 from nextapp.evaluation.dynamic_environment import Courses
 from nextapp.evaluation.lab_seqmf import LabSeqMF
 from nextapp.evaluation.static import score_predictions, unit_sizes, unit_sums
-from nextapp.names import unknown
 from nextapp.predictors import FEDERATED
 from nextapp.predictors.training import Training, frozen, without_sequence
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
+from nextapp.settings import unknown
 from nextapp.studies.experiment import Experiment, training_from, training_values
 from nextapp.wire import Floats, WireError
 

@@ -31,7 +31,7 @@ from nextapp.data.importers.content import (
 )
 from nextapp.data.importers.events import ME, ImportedLaunch, clean_name
 from nextapp.data.times import local_time, offset_at, offset_of
-from nextapp.names import nearest
+from nextapp.settings import nearest
 
 TimeUnit = Literal["s", "ms"]
 Value = str | int | float | None

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import nextapp
-from nextapp.names import unknown
-from nextapp.settings import read_toml
+from nextapp.settings import read_toml, unknown
 from nextapp.studies.experiment import versions
 from nextapp.studies.reproduce.sources import NAMES, Source, log_source, source
 

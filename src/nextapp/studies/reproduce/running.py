@@ -28,10 +28,10 @@ import numpy as np
 from nextapp.data.cutting import Cycling, collapse_repeats, description
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation.dynamic_environment import Courses
-from nextapp.names import unknown
 from nextapp.predictors import CEILING
 from nextapp.predictors.training import Training
 from nextapp.progress import Progress
+from nextapp.settings import unknown
 from nextapp.storage import write_atomically
 from nextapp.studies import dynamic, new_phones, phones_needed
 from nextapp.studies.dynamic import DynamicExperiment, DynamicResult
