@@ -50,7 +50,7 @@ SLOW = (  # seconds each: left out of make quick, and begun first
     "phone/test_with_gateway.py",
     "privacy/test_cosine.py",
     "privacy/test_epsilon.py",
-    "privacy/test_ledger.py",
+    "phone/test_ledger.py",
     "server/test_faults.py",
     "server/test_simulated_phones.py",
     "studies/test_on_ray.py",

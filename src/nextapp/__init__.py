@@ -15,8 +15,8 @@ The subpackages, from the top down::
     server                      gateway, vault, coordinator; flower
     evaluation | audit          quality of predictions; tests of privacy
     predictors | fleet          models and rivals; many simulated phones as arrays
-    phone | learners            a phone in one file; what a server trains
-    privacy | data              mechanisms, ledger; launch logs, synthetic phones
+    phone | learners            a phone, its ledger; what a server trains
+    privacy | data              mechanisms, tokens; launch logs, synthetic phones
     model, randomness, wire     the paper's equations; random bits; messages
 """
 

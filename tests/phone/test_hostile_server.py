@@ -31,8 +31,8 @@ from hypothesis import strategies as st
 
 from nextapp.phone import Client, Phone, Store
 from nextapp.phone.core import PREDICTORS, BadBroadcast, PhoneCore
+from nextapp.phone.ledger import StoreError
 from nextapp.phone.phone import PATIENCE, PAUSE
-from nextapp.phone.store import StoreError
 from nextapp.privacy import MECHANISMS
 from nextapp.randomness import KeyedBits
 from nextapp.wire import (

@@ -15,8 +15,9 @@ import pytest
 
 from nextapp.phone import Phone, Store
 from nextapp.phone.core import PhoneCore
+from nextapp.phone.ledger import DAY, StoreError
 from nextapp.phone.phone import MOST_LAUNCHES
-from nextapp.phone.store import DAY, Snapshot, StoreError
+from nextapp.phone.store import Snapshot
 from nextapp.predictor import Habits
 from nextapp.wire import Broadcast, Crowd, WireError, pack, unpack
 

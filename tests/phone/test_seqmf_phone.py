@@ -10,7 +10,7 @@ import pytest
 from nextapp import model
 from nextapp.phone import Phone, Store
 from nextapp.phone.commands import main
-from nextapp.phone.store import DAY
+from nextapp.phone.ledger import DAY
 from nextapp.wire import Broadcast, ModelSettings
 
 NOON = 1_790_000_000.0

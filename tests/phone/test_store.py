@@ -18,20 +18,23 @@ from pathlib import Path
 import pytest
 
 from nextapp.phone import Limits
+from nextapp.phone.ledger import (
+    Amounts,
+    BudgetSpent,
+    StoreBusy,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+)
 from nextapp.phone.store import (
     VERSION,
     AlreadyDrawn,
     OtherVersion,
     Snapshot,
     Store,
-    StoreBusy,
-    StoreDamaged,
     StoredBroadcast,
-    StoreError,
-    StoreFull,
     TooSoon,
 )
-from nextapp.privacy.ledger import Amounts, BudgetSpent
 from nextapp.wire import Report
 
 NOON = 1_790_000_000.0
@@ -311,7 +314,7 @@ def test_a_kill_at_any_moment_leaves_every_drawn_report_charged_and_every_charge
             rest = words.read().splitlines()
         with Store(path) as store:
             reports, charges = store.reports(), store.ledger.entries()
-            assert [report.key for report in reports] == [charge.key for charge in charges]
+            assert [report.round for report in reports] == [charge.round for charge in charges]
             assert all(report.data for report in reports)
             assert not rest or len(reports) >= int(rest[-1])
             assert store.ledger.spent(NOON).lifetime == pytest.approx(0.001 * len(reports))
@@ -393,7 +396,7 @@ def test_a_full_disk_charges_nothing_for_a_report_that_could_not_be_kept(store):
     pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
     store.ledger.spent(NOON)
     store._connection.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(StoreFull, match="nothing may be sent"):
+    with pytest.raises(StoreFull, match="cannot be written"):
         store.charge_report("https://a", Report("harmony", 7, bytes(100_000)), 0.5, NOON)
     assert store.reports() == []
     assert store.ledger.entries() == []

@@ -9,7 +9,7 @@ import pytest
 
 from nextapp.phone import Phone, Store
 from nextapp.phone.core import PhoneCore
-from nextapp.phone.store import DAY
+from nextapp.phone.ledger import DAY
 from nextapp.predictor import Habits
 
 NOON = 1_790_000_000.0

@@ -11,8 +11,8 @@ import pytest
 
 from nextapp.phone import Client, Limits, Phone, Store
 from nextapp.phone.core import PhoneCore
+from nextapp.phone.ledger import LEAP_DAYS
 from nextapp.privacy import requested_mechanism
-from nextapp.privacy.ledger import LEAP_DAYS
 from nextapp.privacy.tokens import Token
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Crowd, Report, ReportRequest, pack, unpack

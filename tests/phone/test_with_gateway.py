@@ -146,10 +146,10 @@ def test_phones_killed_in_the_middle_of_a_sync_send_one_report_each(gateway, tmp
             os.waitpid(child, 0)
             with Store(path) as store:
                 reports, charges = store.reports(), store.ledger.entries()
-                assert [report.key for report in reports] == [charge.key for charge in charges]
+                assert [report.round for report in reports] == [charge.round for charge in charges]
                 assert len(reports) <= 1
-                first = first or (reports[0].key if reports else None)
-                assert first is None or reports[0].key == first
+                first = first or (reports[0].drawn if reports else None)
+                assert first is None or reports[0].drawn == first
         drawn_when_killed += first is not None
         with Store(path) as store, Client(gateway.url, ca=gateway.ca) as client:
             synced = Phone(store).sync(client, now=True)
@@ -157,7 +157,7 @@ def test_phones_killed_in_the_middle_of_a_sync_send_one_report_each(gateway, tmp
             assert synced.report in ("accepted", "done"), synced.message
             (report,) = store.reports()
             assert report.state == "accepted"
-            assert first is None or report.key == first
+            assert first is None or report.drawn == first
             (charge,) = store.ledger.entries()
             assert charge.epsilon == 0.5
     assert gateway.n_reports() == before + 10

@@ -23,8 +23,8 @@ import numpy as np
 from nextapp.phone import Client, Phone, Store
 from nextapp.phone.client import _Answer
 from nextapp.phone.core import PhoneCore, read_broadcast
+from nextapp.phone.ledger import StoreError
 from nextapp.phone.phone import Synced
-from nextapp.phone.store import StoreError
 from nextapp.privacy import requested_mechanism
 from nextapp.privacy.tokens import MESSAGE, Token, from_base64, to_base64
 from nextapp.randomness import KeyedBits

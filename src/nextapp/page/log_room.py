@@ -24,7 +24,7 @@ from nextapp.evaluation.static import score_predictions
 from nextapp.page.catalogue import app_entry
 from nextapp.page.phone_room import TRAINING
 from nextapp.phone.core import PhoneCore
-from nextapp.phone.store import DAY
+from nextapp.phone.ledger import DAY
 from nextapp.predictor import SESSION_GAP, Habits
 from nextapp.predictors import factorised
 from nextapp.predictors.rivals import OnlineMFU, OnlineSROnDevice, Recents

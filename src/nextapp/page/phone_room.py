@@ -26,12 +26,12 @@ from nextapp.data.cutting import collapse_repeats
 from nextapp.evaluation import metrics
 from nextapp.page.catalogue import N_APPS, NAMES, app_entry, short_name
 from nextapp.phone.core import Limits, PhoneCore
-from nextapp.phone.store import DAY, Store, TooSoon
+from nextapp.phone.ledger import DAY, BudgetSpent, ClockError
+from nextapp.phone.store import Store, TooSoon
 from nextapp.predictor import Habits, Reason
 from nextapp.predictors import factorised
 from nextapp.predictors.training import Training
 from nextapp.privacy import Mechanism
-from nextapp.privacy.ledger import BudgetSpent, ClockError
 from nextapp.privacy.walsh import fewest_bits
 from nextapp.studies.reasons import words
 from nextapp.wire import Broadcast, Floats, ModelSettings, Report, ReportRequest, WireError

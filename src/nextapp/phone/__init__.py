@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nextapp.phone.core import Limits, ServerError
+from nextapp.phone.ledger import StoreError
 from nextapp.phone.phone import Phone, Status, Synced
-from nextapp.phone.store import Store, StoreError
+from nextapp.phone.store import Store
 
 if TYPE_CHECKING:
     from nextapp.phone.client import Client as Client

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 from nextapp.data.times import time_and_offset
 from nextapp.phone.core import MOST_APPS, OPTIONS, PREDICTORS, LightReason, Limits, ServerError
+from nextapp.phone.ledger import DAY, StoreError
 from nextapp.phone.phone import Phone, Status
-from nextapp.phone.store import DAY, WINDOW, DrawnReport, Mark, Store, StoreError
+from nextapp.phone.store import WINDOW, DrawnReport, Mark, Store
 from nextapp.predictor import STEADY, Reason
-from nextapp.privacy.ledger import LedgerError
 from nextapp.settings import count
 from nextapp.storage import create_atomically
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Lines = list[str]
 PROGRAM = "python -m nextapp.phone"
-ERRORS = (ValueError, OSError, StoreError, LedgerError, ServerError)
+ERRORS = (ValueError, OSError, StoreError, ServerError)
 """Errors that are shown as one line."""
 
 LARGEST_EPSILON = 100.0

@@ -42,8 +42,8 @@ from nextapp.phone.core import (
     printable,
     read_broadcast,
 )
+from nextapp.phone.ledger import DAY, Amounts, BudgetSpent, ClockError, check_clock
 from nextapp.phone.store import (
-    DAY,
     AlreadyDrawn,
     DrawnReport,
     Launch,
@@ -52,11 +52,9 @@ from nextapp.phone.store import (
     Store,
     StoredBroadcast,
     TooSoon,
-    check_clock,
 )
 from nextapp.predictor import STEADY, Habits, Reason
 from nextapp.privacy import Mechanism
-from nextapp.privacy.ledger import Amounts, BudgetSpent, ClockError
 from nextapp.privacy.tokens import MESSAGE, BadSignature, Blinding, Token, public_key
 from nextapp.randomness import Bits, SystemBits, below
 from nextapp.wire import Broadcast, Floats, TokenKey, WireError, pack, unpack

@@ -11,31 +11,36 @@ from __future__ import annotations
 import json
 import math
 import os
-import secrets
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from nextapp.phone.core import LONGEST_NAME, PREDICTORS, Limits
-from nextapp.privacy.ledger import DamagedError, Ledger, LedgerError, StorageError
+from nextapp.phone.ledger import (
+    DAY,
+    LATEST,
+    Ledger,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+    check_clock,
+    file_errors,
+)
 from nextapp.privacy.tokens import Blinding, Token
 from nextapp.settings import unknown
 from nextapp.storage import create_atomically, write_atomically
 from nextapp.wire import Report, digest_of
 
-DAY = 86_400.0
 WINDOW = 90 * DAY
-LATEST = 253_402_214_400.0  # the last midnight of the year 9999, UTC
 
 _APPLICATION = int.from_bytes(b"nxap")
 _PAGE = 4096
 _DIGITS = 6  # of a clock: what a written time holds
 
-VERSION = 6
+VERSION = 7
 """Of the file. There are no migrations before the first release."""
 
 MARKS = ("hidden", "dismissed", "installed", "removed")
@@ -69,7 +74,6 @@ _SCHEMA = (
     """CREATE TABLE reports (
         server TEXT NOT NULL,
         round TEXT NOT NULL,         -- as text: a round has 64 bits, SQLite's integers 63
-        key TEXT NOT NULL,           -- of its line in the ledger
         drawn REAL NOT NULL,
         mechanism TEXT NOT NULL,
         epsilon REAL NOT NULL,
@@ -98,22 +102,6 @@ _SCHEMA = (
     "INSERT INTO settings VALUES ('identity', lower(hex(randomblob(16))))",
     f"PRAGMA user_version = {VERSION}",
 )
-
-
-class StoreError(RuntimeError):
-    """The store cannot do what was asked; nothing of it was done."""
-
-
-class StoreBusy(StoreError):
-    """Another process is writing, and went on longer than this one was willing to wait."""
-
-
-class StoreFull(StoreError):
-    """The disk or the file is full, or cannot be written."""
-
-
-class StoreDamaged(StoreError):
-    """The file is not what was written."""
 
 
 class OtherVersion(StoreError):
@@ -178,7 +166,6 @@ class DrawnReport(NamedTuple):
 
     server: str
     round: int
-    key: str
     drawn: float
     mechanism: str
     epsilon: float
@@ -239,7 +226,7 @@ class Store:
             self.path, timeout=patience, isolation_level=None, check_same_thread=False
         )
         try:
-            with self._errors():
+            with file_errors(self.path):
                 self._open()
             self._wal = os.open(f"{self.path}-wal", os.O_RDONLY)
         except OSError as error:
@@ -297,6 +284,7 @@ class Store:
                 connection.execute("BEGIN")
                 for statement in _SCHEMA:
                     connection.execute(statement)
+                Ledger.create(connection, lifetime=lifetime, per_day=per_day)
                 connection.execute("COMMIT")
                 values: dict[str, str | float] = {
                     "window": float(window),
@@ -308,7 +296,6 @@ class Store:
                 connection.executemany(
                     "INSERT OR REPLACE INTO settings VALUES (?, ?)", values.items()
                 )
-                Ledger(connection, lifetime=lifetime, per_day=per_day)
         except (OSError, sqlite3.Error) as error:
             raise StoreFull(f"{path} cannot be made: {error}.") from error
         return cls(path, **options)
@@ -368,7 +355,7 @@ class Store:
     @property
     def foreign_changes(self) -> int:
         """A number that changes when another process has written."""
-        with self._errors():
+        with file_errors(self.path):
             return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
 
     @property
@@ -382,7 +369,7 @@ class Store:
         """A launch, kept when this returns: it survives a kill at once, a power cut by `flush`."""
         check_launch(name, clock, zone)
         clock = round(clock, _DIGITS)
-        with self._errors():
+        with file_errors(self.path):
             row = self._connection.execute(_ADD, (clock, zone, name)).fetchone()
         if row is None:
             with self._transaction():
@@ -455,7 +442,7 @@ class Store:
         with self._transaction():
             self._run("DELETE FROM launches WHERE number < ?", number)
             self._drop_unused_names()
-        with self._errors():
+        with file_errors(self.path):
             self._connection.executescript("PRAGMA incremental_vacuum")  # execute does one page
 
     def drop_app(self, name: str) -> int:
@@ -602,16 +589,14 @@ class Store:
     def ledger(self) -> Ledger:
         """The privacy ledger, in the same file. Raises where it is damaged or gone."""
         if self._ledger is None:
+            ledger = Ledger(self._connection, self.path)
             try:
-                ledger = Ledger.reopen(self._connection)
                 record = self._witness.record()
-                if missing := ledger.restore_spent(record.spent, record.drawn):
-                    self._note_lost(record, missing)
-                    self.drop_tokens()  # they may have been spent since
-            except LedgerError as error:
-                raise _as_store_error(error, self.path) from error
             except OSError as error:
                 raise StoreFull(f"{self._witness.path} cannot be read ({error}).") from error
+            if missing := ledger.restore_spent(record.spent, record.drawn):
+                self._note_lost(record, missing)
+                self.drop_tokens()  # they may have been spent since
             self._ledger = ledger
             self._note_spent()
         return self._ledger
@@ -622,7 +607,6 @@ class Store:
         lost = DrawnReport(
             server=record.server,
             round=record.round,
-            key=f"lost:{secrets.token_hex(12)}",
             drawn=record.drawn,
             mechanism="unknown",
             epsilon=epsilon,
@@ -656,11 +640,11 @@ class Store:
     @property
     def limits(self) -> Limits:
         """What the owner of this phone allows."""
-        per_day, lifetime = self.ledger.budgets()
+        budgets = self.ledger.budgets()
         return Limits(
             float(self.setting("per_report")),
-            per_day,
-            lifetime,
+            budgets.today,
+            budgets.lifetime,
             float(self.setting("hours")),
             tuple(str(self.setting("mechanisms")).split()),
         )
@@ -673,9 +657,7 @@ class Store:
                 f"{', '.join(looser)} would allow more than the owner was promised; if that is "
                 f"meant, pass loosen=True."
             )
-        self._ledger = Ledger(
-            self._connection, lifetime=limits.lifetime, per_day=limits.per_day, raise_budget=loosen
-        )
+        self.ledger.set_budgets(lifetime=limits.lifetime, per_day=limits.per_day)
         self.set(**_limits_beside_ledger(limits))
 
     def trust_clock(self, when: float, ready: float) -> None:
@@ -687,11 +669,8 @@ class Store:
 
     def check_charge(self, epsilon: float, when: float, *, hours: float | None = 0.0) -> None:
         """Raise what `charge_report` would raise for a report of another round; charge nothing."""
-        try:
-            self.ledger.check(epsilon, when)
-        except (StorageError, DamagedError) as error:
-            raise _as_store_error(error, self.path) from error
-        with self._errors():
+        self.ledger.check(epsilon, when)
+        with file_errors(self.path):
             _check_pause(self._connection.cursor(), when, hours)
 
     def charge_report(
@@ -715,7 +694,6 @@ class Store:
         drawn = DrawnReport(
             server=server,
             round=report.round,
-            key=f"{report.round}:{secrets.token_hex(12)}",
             drawn=when,
             mechanism=report.mechanism,
             epsilon=epsilon,
@@ -736,18 +714,9 @@ class Store:
                 raise AlreadyDrawn("the token went with another report.")
             cursor.execute(f"INSERT {_INTO_REPORTS}", drawn.row())
 
-        try:
-            self.ledger.charge(
-                epsilon,
-                when,
-                round=report.round,
-                mechanism=report.mechanism,
-                key=drawn.key,
-                report=data,
-                along=keep,
-            )
-        except (StorageError, DamagedError) as error:
-            raise _as_store_error(error, self.path) from error
+        self.ledger.charge(
+            epsilon, when, round=report.round, mechanism=report.mechanism, along=keep
+        )
         self._note_spent()
         return drawn
 
@@ -831,7 +800,7 @@ class Store:
 
     def _overwrite(self) -> None:
         """Leave no trace of deleted rows in the file or in its WAL."""
-        with self._errors():
+        with file_errors(self.path):
             self._connection.execute("VACUUM")
             busy, *_ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
@@ -877,22 +846,22 @@ class Store:
     # --- SQLite --------------------------------------------------------------------------------
 
     def _run(self, statement: str, *values: Any) -> int:
-        with self._errors():
+        with file_errors(self.path):
             return self._connection.execute(statement, values).rowcount
 
     def _one(self, statement: str, *values: Any) -> tuple[Any, ...] | None:
-        with self._errors():
+        with file_errors(self.path):
             row: tuple[Any, ...] | None = self._connection.execute(statement, values).fetchone()
             return row
 
     def _all(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        with self._errors():
+        with file_errors(self.path):
             return self._connection.execute(statement, values).fetchall()
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """All or nothing."""
-        with self._errors():
+        with file_errors(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -900,13 +869,6 @@ class Store:
             finally:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise _store_error(error, self.path) from error
 
 
 _ADD = """INSERT INTO launches (app, clock, zone) SELECT number, ?, ? FROM apps WHERE name = ?
@@ -957,14 +919,6 @@ def check_name(name: str) -> None:
         )
 
 
-def check_clock(clock: float) -> None:
-    if not (isinstance(clock, Real) and 0 <= clock <= LATEST):
-        raise ValueError(
-            f"when must be in seconds since 1970, from 0 to {LATEST:.0f}, or a datetime, got "
-            f"{clock!r}."
-        )
-
-
 def _check_version(connection: sqlite3.Connection, path: Path) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > VERSION:
@@ -978,35 +932,6 @@ def _check_version(connection: sqlite3.Connection, path: Path) -> None:
             f"version {VERSION}. Export its launches with the program that made it (nextapp phone "
             f"export --format csv), set up a new phone (init) and import them. Nothing was changed."
         )
-
-
-def _store_error(error: sqlite3.Error, path: Path) -> StoreError:
-    code = getattr(error, "sqlite_errorcode", None)
-    kind = -1 if code is None else code & 0xFF
-    if kind in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return StoreBusy(f"another process is writing {path} ({error}): try again later.")
-    if kind in (
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_CANTOPEN,
-    ):
-        return StoreFull(
-            f"{path} cannot be written ({error}): make room or make it writable, and do it again. "
-            f"What it held is untouched."
-        )
-    if kind in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return StoreDamaged(f"{path} is damaged or not a phone's store ({error}).")
-    return StoreError(f"{path}: {error}.")
-
-
-def _as_store_error(error: LedgerError, path: Path) -> StoreError:
-    """The ledger's words, under the name the store has for it."""
-    if isinstance(error, DamagedError):
-        return StoreDamaged(str(error))
-    cause = error.__cause__
-    kind = type(_store_error(cause, path)) if isinstance(cause, sqlite3.Error) else StoreError
-    return kind(str(error))
 
 
 class Spending(NamedTuple):
