@@ -37,9 +37,10 @@ from nextapp.privacy import requested_mechanism
 from nextapp.privacy.tokens import Token, to_base64
 from nextapp.randomness import KeyedBits
 from nextapp.server import certificates, listening
-from nextapp.server.federation import open_federation
+from nextapp.server.folders import open_federation
 from nextapp.server.gateway import Gateway
-from nextapp.server.operator import Operator, start_log
+from nextapp.server.listening import start_log
+from nextapp.server.operator import Operator
 from nextapp.server.vault import Vault
 from nextapp.wire import Broadcast
 

@@ -34,7 +34,7 @@ from signed_tokens import signed_tokens
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.server import listening
-from nextapp.server.federation import open_federation
+from nextapp.server.folders import open_federation
 from nextapp.server.gateway import Gateway
 from nextapp.server.listening import ServerLimits
 from nextapp.server.vault import Vault

@@ -28,7 +28,7 @@ from nextapp.phone import Client, Phone, Store
 from nextapp.phone.client import ServerError
 from nextapp.privacy import mechanism
 from nextapp.server import listening
-from nextapp.server.federation import lock_folder, open_federation
+from nextapp.server.folders import lock_folder, open_federation
 from nextapp.server.gateway import Gateway
 from nextapp.server.listening import ServerLimits
 from nextapp.server.vault import Vault

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from nextapp.phone.phone import PAUSE
 from nextapp.privacy.tokens import Token
-from nextapp.server.federation import open_federation
+from nextapp.server.folders import open_federation
 from nextapp.server.gateway import Gateway
 from nextapp.server.vault import Outcome, Submission
 

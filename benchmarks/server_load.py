@@ -59,10 +59,9 @@ from starlette.routing import Route
 
 from nextapp.privacy.tokens import Token
 from nextapp.server import listening
-from nextapp.server.federation import create_or_resume, open_federation
 from nextapp.server.flower.gateway_rounds import Pace
-from nextapp.server.flower.launching import free_port, members
-from nextapp.server.flower.watching import Loopback
+from nextapp.server.flower.launching import Loopback, free_port, members
+from nextapp.server.folders import create_or_resume, open_federation
 from nextapp.server.gateway import Gateway
 from nextapp.server.vault import GATEWAY_ID, Vault
 from nextapp.wire import Broadcast, History, Report, unpack

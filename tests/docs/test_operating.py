@@ -21,10 +21,9 @@ from nextapp.cli.serve import ListenOptions, VaultOptions
 from nextapp.learners import SLOTS_BY_BUCKET
 from nextapp.phone.commands import parser as phone_parser
 from nextapp.phone.core import Limits
-from nextapp.server.coordinator import CHECKPOINTS_KEPT
-from nextapp.server.federation import settings_for
-from nextapp.server.listening import ServerLimits
-from nextapp.server.operator import QUIET_SECONDS
+from nextapp.server.federation import CHECKPOINTS_KEPT
+from nextapp.server.folders import settings_for
+from nextapp.server.listening import QUIET_SECONDS, ServerLimits
 from nextapp.server.settings import FederationSettings
 
 ROOT = Path(__file__).parents[2]

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from nextapp.server import listening
 from nextapp.server.certificates import ServedCertificate
-from nextapp.server.federation import lock_folder, open_federation
+from nextapp.server.folders import lock_folder, open_federation
 from nextapp.server.gateway import Gateway
-from nextapp.server.listening import ServerLimits
-from nextapp.server.operator import Operator, operator_secret, start_log
-from nextapp.server.token_keys import KeyRules
+from nextapp.server.issuing import KeyRules
+from nextapp.server.listening import ServerLimits, start_log
+from nextapp.server.operator import Operator, operator_secret
 
 TOKENS = 20
 

@@ -19,7 +19,7 @@ from fixed_ports import fixed_port
 from nextapp.privacy import mechanism
 from nextapp.privacy.tokens import MESSAGE, Token, from_base64, public_key, to_base64
 from nextapp.randomness import KeyedBits
-from nextapp.server.devices import secret_hash
+from nextapp.server.issuing import secret_hash
 from nextapp.server.operator import operator_secret
 from nextapp.server.vault import Round, Vault
 from nextapp.wire import Broadcast, Report, WireError

@@ -17,8 +17,8 @@ from servers import SETTINGS, Client, ServerProcess, report_of, until
 
 from nextapp.cli.commands import app
 from nextapp.cli.serve import VaultOptions
-from nextapp.server.coordinator import copy_checkpoints
-from nextapp.server.federation import open_federation
+from nextapp.server.federation import copy_checkpoints
+from nextapp.server.folders import open_federation
 from nextapp.server.listening import ServerLimits
 from nextapp.server.vault import Vault
 
@@ -88,7 +88,7 @@ def test_the_table_of_who_reports_when_is_what_the_command_plans():
 
 def test_the_status_is_also_json_and_nothing_else(folder):
     found = json.loads(run("admin", "status", folder, "--json", "-"), parse_constant=pytest.fail)
-    round, rules = found["round"], found["rules"]
+    round, rules = found["round"], found["round"]["rules"]
     assert (round["number"], round["n_reports"], found["devices"]) == (0, 0, 0)
     assert (rules["goal"], rules["minimum"], found["draining"]) == (10**6, 1, False)
     assert (found["mechanism"], found["epsilon"]) == ("harmony", 2.0)

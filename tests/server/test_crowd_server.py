@@ -12,9 +12,9 @@ from nextapp.cli.serve import what_phones_are_asked
 from nextapp.phone.core import Limits, PhoneCore, read_broadcast
 from nextapp.privacy import requested_mechanism
 from nextapp.randomness import KeyedBits
-from nextapp.server import administration
-from nextapp.server.coordinator import Closed
-from nextapp.server.federation import open_federation, settings_for
+from nextapp.server import folders
+from nextapp.server.federation import Closed
+from nextapp.server.folders import open_federation, settings_for
 from nextapp.server.settings import settings_of
 from nextapp.server.vault import Outcome, Submission
 from nextapp.wire import Broadcast
@@ -155,6 +155,6 @@ def test_what_phones_rely_on_cannot_change(tmp_path):
         federation.vault.close()
         for change in ({"epsilon": 0.25}, {"mechanism": "harmony"}):
             with pytest.raises(ValueError, match=f"{next(iter(change))} cannot change"):
-                administration.change(tmp_path / folder, change, 0.0)
+                folders.change(tmp_path / folder, change, 0.0)
         with pytest.raises(ValueError, match="begin anew in another folder"):
             open_federation(tmp_path / folder, {"epsilon": 0.25}, None, now=0.0)

@@ -15,9 +15,9 @@ import pytest
 from servers import payload, report_of
 
 from nextapp.privacy.tokens import MESSAGE, Token, public_key
-from nextapp.server import administration
-from nextapp.server.devices import secret_hash
+from nextapp.server import folders
 from nextapp.server.gateway import _ORDER_SECONDS
+from nextapp.server.issuing import secret_hash
 from nextapp.server.vault import RoundRules, Submission, Vault
 
 PHONES = 40
@@ -34,7 +34,7 @@ class Fleet:
         self.vault = Vault(folder / "vault.sqlite")
         (self.key,) = self.vault.keys.for_next_round(0.0)
         self.public = public_key(self.key)
-        self.vault.publish(RULES.open_round(0, 0.0), b"broadcast", RULES)
+        self.vault.publish(RULES.open_round(0, 0.0), b"broadcast")
         code = self.vault.devices.issue_code(uses=PHONES, expires=1e12)
         self.secrets = [self.vault.devices.enrol(code, 1.0) for _ in range(PHONES)]
         self.tokens: dict[int, Token] = {}
@@ -183,7 +183,7 @@ def test_no_page_tells_the_order_in_which_phones_enrolled_or_asked(
     tmp_path, seed, monkeypatch, at_once
 ):
     """Ranks of phones and of their reports would match them, however many hours lie between."""
-    monkeypatch.setattr("nextapp.server.devices._REWRITTEN_AT_ONCE", at_once)
+    monkeypatch.setattr("nextapp.server.issuing._REWRITTEN_AT_ONCE", at_once)
     fleet = Fleet(tmp_path / "f")
     asked = random.Random(seed).sample(range(PHONES), 12)
     for phone in asked:
@@ -238,7 +238,7 @@ def test_a_backup_has_no_log_and_so_no_order(tmp_path):
     for phone in range(5):
         fleet.ask(phone)
         fleet.report(phone)
-    administration.back_up(tmp_path / "f", tmp_path / "backup")
+    folders.back_up(tmp_path / "f", tmp_path / "backup")
     assert not list((tmp_path / "backup").glob("*-wal"))
     assert told_in_order(tmp_path / "backup" / "vault.sqlite", tmp_path / "parts") == []
     fleet.vault.close()

@@ -14,9 +14,9 @@ from servers import DIM, MECHANISM, N_APPS, SETTINGS, payload, report_of, unsign
 
 from nextapp.learners import SeqMFLearner, sgd
 from nextapp.server import certificates
-from nextapp.server.coordinator import Closed, Coordinator, checkpoints
 from nextapp.server.database import VaultDamaged
-from nextapp.server.federation import open_federation
+from nextapp.server.federation import Closed, Coordinator, checkpoints
+from nextapp.server.folders import open_federation
 from nextapp.server.listening import Allowance, ServerLimits
 from nextapp.server.settings import settings_of
 from nextapp.server.vault import Reduced, Submission, Verdict
@@ -196,7 +196,7 @@ def test_without_any_checkpoint_there_is_no_start(tmp_path):
         opened(tmp_path)
 
 
-@pytest.mark.parametrize("refusing", ["save", "publish", "reduce", "close_round"])
+@pytest.mark.parametrize("refusing", ["save", "publish", "reduce", "set_round"])
 def test_a_disk_that_refuses_in_the_middle_of_a_close_costs_nothing(tmp_path, refusing):
     expected = opened(tmp_path / "well")
     played(expected, 1)
@@ -224,7 +224,7 @@ def test_new_rules_hold_for_the_round_at_hand(tmp_path):
     given = {**GIVEN, "goal": 9, "deadline": 10.0}
     federation, _ = open_federation(tmp_path, given, None, now=500.0)
     assert federation.vault.round().deadline == 510.0
-    assert federation.vault.rules().goal == 9
+    assert federation.vault.round().goal == 9
     assert federation.tick(509.0) is Verdict.WAIT
     assert federation.tick(510.0) is Verdict.EXTEND
 
@@ -259,24 +259,24 @@ def test_what_a_phone_gives_away_has_no_default(needed):
         settings_of({key: value for key, value in GIVEN.items() if key != needed})
 
 
-def coordinator(folder: Path, minimum: int = 3) -> Coordinator:
+def coordinator(folder: Path) -> Coordinator:
     start = np.random.default_rng(0).normal(size=(N_APPS, DIM))
     server = SeqMFLearner(start, ModelSettings(), sgd(0.01), MECHANISM)
-    return Coordinator.start(server, folder, minimum=minimum)
+    return Coordinator.start(server, folder)
 
 
 def test_gateways_tallies_below_the_minimum_change_nothing_and_it_says_so(tmp_path):
     one = coordinator(tmp_path)
     before = one.learner.broadcast.app_vectors
     tally = MECHANISM.tally([])
-    closed = one.absorb([Reduced(0, 1, tally), Reduced(0, 1, tally)])
+    closed = one.absorb([Reduced(0, 1, tally), Reduced(0, 1, tally)], 3, ())
     assert not closed.stepped
     assert "below the minimum of 3; nothing was changed" in closed.message
     assert one.round == 1
     assert np.array_equal(one.learner.broadcast.app_vectors, before)
-    assert one.absorb([]).message.startswith("round 1: 0 reports")
+    assert one.absorb([], 3, ()).message.startswith("round 1: 0 reports")
     with pytest.raises(ValueError, match="current round is 2"):
-        one.absorb([Reduced(0, 5, tally)])
+        one.absorb([Reduced(0, 5, tally)], 3, ())
 
 
 def test_a_step_that_is_not_finite_changes_nothing_and_it_says_so(tmp_path):
@@ -286,7 +286,7 @@ def test_a_step_that_is_not_finite_changes_nothing_and_it_says_so(tmp_path):
     tally = MECHANISM.tally([])
     tally[0] = 10**6
     with np.errstate(over="ignore"):
-        closed = one.absorb([Reduced(0, 5, tally)])
+        closed = one.absorb([Reduced(0, 5, tally)], 3, ())
     assert not closed.stepped
     assert "not finite" in closed.message
     assert np.array_equal(one.learner.broadcast.app_vectors, before)

@@ -9,7 +9,7 @@ from servers import unsigned_token
 from nextapp.learners import SeqMFLearner, sgd
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits, TokenCoins, distinct
-from nextapp.server.coordinator import Coordinator
+from nextapp.server.federation import Coordinator
 from nextapp.server.vault import Outcome, RoundRules, Submission, Vault
 from nextapp.wire import ModelSettings, Report
 
@@ -57,7 +57,7 @@ def stepped(tmp_path, m, reports) -> np.ndarray:
     coordinator = Coordinator.start(server, tmp_path / "checkpoints")
     vault = Vault(tmp_path / "vault.sqlite")
     rules = RoundRules(10**6, 1, 60.0)
-    vault.publish(rules.open_round(0, 0.0), b"", rules)
+    vault.publish(rules.open_round(0, 0.0), b"")
     tokens = list(map(unsigned_token, range(len(reports))))
     outcomes = vault.admit(
         [Submission(token, 0, one.payload) for token, one in zip(tokens, reports, strict=True)]
@@ -66,7 +66,7 @@ def stepped(tmp_path, m, reports) -> np.ndarray:
     again = [Submission(tokens[0], 0, reports[1].payload)] * 5  # nor does sending more help
     assert set(vault.admit(again)) <= {Outcome.ALREADY_SPENT, Outcome.REPEATED}
     vault.close_round(0)
-    coordinator.absorb([vault.reduce(0, m)])
+    coordinator.absorb([vault.reduce(0, m)], 1, ())
     vault.close()
     return coordinator.learner.broadcast.app_vectors
 

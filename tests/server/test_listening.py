@@ -23,9 +23,9 @@ from servers import SETTINGS, Client, ServerProcess, report_of, until
 from nextapp.cli.commands import app
 from nextapp.page.server_room import ServerWatch
 from nextapp.server import certificates
-from nextapp.server.federation import open_federation
-from nextapp.server.listening import Acceptor, Seat, ServerLimits, network_of
-from nextapp.server.operator import OPERATOR_SECRET, Metrics, OnceInAWhile
+from nextapp.server.folders import open_federation
+from nextapp.server.listening import Acceptor, OnceInAWhile, Seat, ServerLimits, network_of
+from nextapp.server.operator import OPERATOR_SECRET, Metrics
 
 DIGEST = b"GET /v1/digest HTTP/1.1\r\nhost: x\r\n\r\n"
 DROPPED = 'nextapp_dropped_connections_total{{why="{}"}}'

@@ -15,11 +15,10 @@ from nextapp.phone import Phone, Store
 from nextapp.phone.core import PhoneCore, read_broadcast
 from nextapp.privacy import requested_mechanism
 from nextapp.randomness import KeyedBits
-from nextapp.server import administration
-from nextapp.server.coordinator import Closed
-from nextapp.server.federation import lock_folder, open_federation
+from nextapp.server import folders
+from nextapp.server.federation import Closed
+from nextapp.server.folders import lock_folder, open_federation
 from nextapp.server.gateway import Gateway
-from nextapp.server.listening import _ticking
 from nextapp.server.vault import Outcome, Submission
 
 NAMES = tuple(f"app-{row}" for row in range(6))
@@ -81,7 +80,7 @@ def test_a_round_in_which_phones_lie_is_counted_and_warned_of(tmp_path, caplog):
     async def closed(target: int | None) -> None:
         number = federation.coordinator.round
         reported(federation, 1, 400, target)
-        ticking = asyncio.create_task(_ticking(federation, gateway, None))
+        ticking = asyncio.create_task(federation.run(gateway, None))
         async with asyncio.timeout(60):
             while ended() <= number:
                 await asyncio.sleep(0.02)
@@ -101,7 +100,7 @@ def test_what_came_after_is_forgotten_and_rounds_and_accounts_go_on(lied_to, tmp
     folder, seen = lied_to
     before, lied = read_broadcast(seen[2]), read_broadcast(seen[3])
     assert not np.array_equal(before.crowd.share, lied.crowd.share)
-    assert administration.roll_back(folder, 2) == 4
+    assert folders.roll_back(folder, 2) == 4
     federation, _ = open_federation(folder, GIVEN, None, now=0.0)
     now = handed_out(federation)
     assert now.round == 4
@@ -129,9 +128,9 @@ def test_what_came_after_is_forgotten_and_rounds_and_accounts_go_on(lied_to, tmp
 def test_an_unknown_round_and_a_running_server_are_refused(lied_to):
     folder, _ = lied_to
     with pytest.raises(ValueError, match="there are those of 0, 1, 2, 3"):
-        administration.roll_back(folder, 9)
+        folders.roll_back(folder, 9)
     with lock_folder(folder), pytest.raises(ValueError, match="another server runs"):
-        administration.roll_back(folder, 2)
+        folders.roll_back(folder, 2)
     federation, _ = open_federation(folder, GIVEN, None, now=0.0)
     assert federation.coordinator.round == 3
     assert federation.vault.round().n_reports == 7

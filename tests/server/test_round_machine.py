@@ -15,20 +15,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from servers import MECHANISM, N_APPS, payload, report_of, unsigned_token
 
 from nextapp.learners import SeqMFLearner, sgd
-from nextapp.server.coordinator import Closed, Coordinator
-from nextapp.server.federation import Federation
-from nextapp.server.settings import settings_of
-from nextapp.server.vault import Outcome, Submission, Vault, Verdict
+from nextapp.server.federation import Closed, Coordinator, Federation
+from nextapp.server.vault import Outcome, RoundRules, Submission, Vault, Verdict
 from nextapp.wire import ModelSettings, Report, ReportRequest
 
 GOAL, MINIMUM, SECONDS, GRACE = 4, 2, 10.0, 3.0
 RATE, LAM = 0.01, 0.3
-SETTINGS = settings_of(
-    {
-        "learn": "seqmf", "mechanism": "harmony", "epsilon": 2.0, "clip": 1.0, "goal": GOAL,
-        "minimum": MINIMUM, "deadline": SECONDS, "grace": GRACE,
-    }
-)  # fmt: skip
+RULES = RoundRules(GOAL, MINIMUM, SECONDS, GRACE)
 DEVICES = 6
 
 
@@ -51,21 +44,20 @@ class Rounds(RuleBasedStateMachine):
         server = SeqMFLearner(
             self.vectors, ModelSettings(lam=LAM), sgd(RATE), MECHANISM, (), request
         )
-        self.coordinator = Coordinator.start(server, self.folder / "checkpoints", minimum=MINIMUM)
+        self.coordinator = Coordinator.start(server, self.folder / "checkpoints")
         self.spent = Fraction(0)
         self._connect()
 
     def _connect(self):
         self.vault = Vault(self.folder / "vault.sqlite")
-        self.embedded = Federation(self.coordinator, self.vault, lambda: SETTINGS)
-        self.embedded.resume(self.now)
+        self.embedded = Federation(self.coordinator, self.vault)
+        self.embedded.resume(RULES, self.now)
 
     def _restart(self):
         self.vault.close()
         self.coordinator = Coordinator.resume(
             self.folder / "checkpoints",
             lambda state: SeqMFLearner.restore(state, sgd(RATE), MECHANISM),
-            minimum=MINIMUM,
         )
         self._connect()
 
@@ -133,7 +125,7 @@ class Rounds(RuleBasedStateMachine):
     def crash_and_restart(self):
         self._restart()
 
-    @rule(after=st.sampled_from(["close_round", "reduce", "save"]))
+    @rule(after=st.sampled_from(["set_round", "reduce", "save"]))
     def crash_in_the_middle_of_closing(self, after):
         """The process dies right after one of the steps of a close; the next start ends it."""
         if self.now < self.ends:

@@ -22,12 +22,12 @@ from nextapp import phone as phone_side
 from nextapp.cli.commands import app
 from nextapp.phone.client import Refused
 from nextapp.privacy.tokens import MESSAGE, Token, public_key
-from nextapp.server import administration, certificates
-from nextapp.server.coordinator import Coordinator
-from nextapp.server.federation import gateway_identity, open_gateway_vault
+from nextapp.server import certificates, folders
+from nextapp.server.federation import Coordinator
 from nextapp.server.flower.gateway_rounds import Letter, answer
+from nextapp.server.folders import gateway_identity, open_gateway_vault
+from nextapp.server.issuing import KeyRules
 from nextapp.server.settings import settings_of
-from nextapp.server.token_keys import KeyRules
 from nextapp.server.vault import RoundRules, Vault
 from nextapp.wire import Broadcast, Report
 
@@ -52,23 +52,23 @@ def test_the_region_of_a_gateway_is_what_it_is_known_by(tmp_path):
 
 def test_an_operator_looks_after_the_devices_of_a_gateway_but_not_after_its_rounds(tmp_path):
     vault = open_gateway_vault(tmp_path)
-    vault.publish(RULES.open_round(0, 0.0), b"broadcast", RULES)
+    vault.publish(RULES.open_round(0, 0.0), b"broadcast")
     answer(Letter("count", RULES.open_round(0, 0.0)), vault, 0.0)
     token = vault.devices.enrol(vault.devices.issue_code(uses=2, expires=1e12, name="north"), 1.0)
     vault.close()
-    opened = administration.open_vault(tmp_path)
+    opened = folders.open_vault(tmp_path)
     assert opened.devices.expel(code="north") == 1
     assert not opened.devices.knows(token)
     opened.close()
     with pytest.raises(ValueError, match="rounds and settings are the coordinator's"):
-        administration.close_round(tmp_path, 2.0)
+        folders.close_round(tmp_path, 2.0)
 
 
 def test_a_gateway_is_backed_up_and_its_phones_go_on_elsewhere(tmp_path):
     folder, copy, elsewhere = (tmp_path / name for name in ("gateway", "copy", "elsewhere"))
     folder.mkdir()
     vault = open_gateway_vault(folder)
-    vault.publish(RULES.open_round(0, 0.0), b"broadcast", RULES)
+    vault.publish(RULES.open_round(0, 0.0), b"broadcast")
     token = vault.devices.enrol(vault.devices.issue_code(expires=1e12), 1.0)
     assert CliRunner().invoke(app, ["admin", "backup", str(folder), str(copy)]).exit_code == 0
     vault.close()
@@ -83,7 +83,7 @@ def test_a_gateway_is_backed_up_and_its_phones_go_on_elsewhere(tmp_path):
 def test_a_gateway_without_its_vault_or_with_a_damaged_one_does_not_start(tmp_path):
     """A lost vault was replaced by an empty one, and all its phones were told 401."""
     vault = open_gateway_vault(tmp_path)
-    vault.publish(RULES.open_round(0, 0.0), b"broadcast", RULES)
+    vault.publish(RULES.open_round(0, 0.0), b"broadcast")
     vault.close()
     with closing(sqlite3.connect(tmp_path / "vault.sqlite")) as other:
         other.execute("UPDATE broadcasts SET data = x'00'")
@@ -129,7 +129,7 @@ class GatewayProcess:
     def open(self, coordinator: Coordinator) -> None:
         """What the coordinator's letter does; phones see it a moment later."""
         round = RULES.open_round(coordinator.round, time.time())
-        answer(Letter("open", round, RULES, coordinator.published()), self.vault, 1.0)
+        answer(Letter("open", round, coordinator.published()), self.vault, 1.0)
         client = Client(self.port, 60.0)
         give_up = time.monotonic() + 120
         while client.round() != coordinator.round:
@@ -157,7 +157,7 @@ def two(tmp_path):
     coordinator = new_coordinator(tmp_path / "coordinator")
     gateways = [GatewayProcess(tmp_path / f"gateway-{number}") for number in (1, 2)]
     keys = [key for each in gateways for key in each.vault.keys.for_next_round(1.0)]
-    coordinator.list_keys(tuple(keys))
+    coordinator.publish(tuple(keys))
     try:
         for gateway in gateways:
             gateway.start()
@@ -259,13 +259,13 @@ def test_behind_one_name_every_phone_reaches_its_gateway_and_the_sum_is_that_of_
         phone.submit(report)
         phone.submit(report)  # the same again is the same
     assert [gateway.vault.round().n_reports for gateway in gateways] == [4, 4]
-    closed = coordinator.absorb([gateway.close(0) for gateway in gateways])
+    closed = coordinator.absorb([gateway.close(0) for gateway in gateways], 1, coordinator.keys)
     assert closed.n_reports == 8
     single = new_coordinator(tmp_path / "single")
-    single.list_keys(coordinator.keys)
+    single.publish(coordinator.keys)
     tally = MECHANISM.tally(list(map(Report.from_bytes, reports)))
     parts = replace(gateways[0].close(0), n_reports=8, tally=tally)
-    single.absorb([parts])
+    single.absorb([parts], 1, single.keys)
     assert single.published() == coordinator.published()
     vectors = single.learner.broadcast.app_vectors
     assert not np.array_equal(
@@ -312,7 +312,8 @@ def test_a_phone_that_saw_the_next_round_elsewhere_is_asked_to_come_back(two):
     code = second.vault.devices.issue_code(expires=time.time() + 3600)
     client = Client(second.port, 60.0)
     token = client.enrolled(code, 3)
-    coordinator.absorb([gateway.close(0) for gateway in (first, second)])
+    closed = [gateway.close(0) for gateway in (first, second)]
+    coordinator.absorb(closed, 1, coordinator.keys)
     first.open(coordinator)
     ahead = report_of(1, 1, by=token)
     assert client.report(token, ahead) == (503, "no_round")

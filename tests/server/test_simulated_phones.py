@@ -28,7 +28,7 @@ from nextapp.privacy import mechanism
 from nextapp.privacy.tokens import Token
 from nextapp.privacy.walsh import fewest_bits
 from nextapp.randomness import KeyedBits, TokenCoins
-from nextapp.server import administration
+from nextapp.server import folders
 from nextapp.server.settings import settings_of
 from nextapp.server.simulated_phones import SimulatedPhones, launches
 from nextapp.table import bootstrap_means, interval
@@ -295,7 +295,7 @@ def test_phones_do_not_wait_for_hours_for_a_round_that_they_cannot_close(
         monkeypatch.undo()
 
         def close(number: int) -> None:
-            administration.close_round(server.folder, time.time(), number)
+            folders.close_round(server.folder, time.time(), number)
 
         (outcomes,) = fleet.run(1, close=close)  # all have reported
         assert (outcomes.round, outcomes.outcomes) == (0, {"done": 2})

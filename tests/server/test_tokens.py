@@ -13,10 +13,9 @@ import pytest
 from servers import SETTINGS, Client, Device, ServerProcess, payload, report_of
 
 from nextapp.privacy.tokens import MESSAGE, BadSignature, Token, from_base64, public_key
-from nextapp.server import administration
-from nextapp.server.devices import NotIssued
-from nextapp.server.federation import open_federation
-from nextapp.server.token_keys import KeyRules
+from nextapp.server import folders
+from nextapp.server.folders import open_federation
+from nextapp.server.issuing import KeyRules, NotIssued
 from nextapp.server.vault import Outcome, RoundRules, Submission, Vault
 from nextapp.wire import Broadcast, TokenKey
 
@@ -127,7 +126,7 @@ def test_what_was_spent_and_issued_goes_with_its_key(vault):
             )
 
     rules = RoundRules(9, 1, 60.0)
-    vault.publish(rules.open_round(0, 0.0), b"", rules)
+    vault.publish(rules.open_round(0, 0.0), b"")
     secret = enrolled(vault)
     for expected in ((1, 1), (2, 2), (2, 2), (2, 2)):  # those of the two latest keys
         vault.admit([Submission(new_token(vault, secret), 0, payload(report_of(1)))])
@@ -202,9 +201,9 @@ def test_after_a_restore_no_key_of_before_is_listed_any_more(tmp_path):
     found = federation(tmp_path / "f")
     full_round(found, 0, 1)
     before = listed_by(found)
-    administration.back_up(tmp_path / "f", tmp_path / "copy")
+    folders.back_up(tmp_path / "f", tmp_path / "copy")
     found.vault.close()
-    administration.restore(tmp_path / "copy", tmp_path / "g")
+    folders.restore(tmp_path / "copy", tmp_path / "g")
     again = federation(tmp_path / "g")
     assert listed_by(again) == before
     full_round(again, 1, 2)  # the open round goes on

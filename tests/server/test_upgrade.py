@@ -11,8 +11,8 @@ import pytest
 from test_federation import opened, played, vectors
 from test_flipped_bits import content
 
-from nextapp.server.coordinator import copy_checkpoints
-from nextapp.server.federation import create_or_resume, open_gateway_vault
+from nextapp.server.federation import copy_checkpoints
+from nextapp.server.folders import create_or_resume, open_gateway_vault
 
 LATER = "99.0"
 FILES = ("vault.sqlite", "vault.count", "settings.json", "version", "checkpoints")
@@ -40,8 +40,8 @@ def folder(tmp_path):
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("nextapp.server.vault.SCHEMA_VERSION", 99, "the schema 9, this version knows 99"),
-        ("nextapp.server.vault.SCHEMA_VERSION", 1, "the schema 9, this version knows 1"),
+        ("nextapp.server.vault.SCHEMA_VERSION", 99, "the schema 10, this version knows 99"),
+        ("nextapp.server.vault.SCHEMA_VERSION", 1, "the schema 10, this version knows 1"),
         ("nextapp.learners.CHECKPOINT_VERSION", "99", "no checkpoint of this version"),
     ],
 )
@@ -50,7 +50,7 @@ def test_what_cannot_be_read_is_refused_in_words_and_nothing_is_written(
 ):
     """The vault was raised before the checkpoint was read, and the version of before refused it."""
     before = files(folder)
-    monkeypatch.setattr("nextapp.server.federation.__version__", LATER)
+    monkeypatch.setattr("nextapp.server.folders.__version__", LATER)
     monkeypatch.setattr(name, value)
     with pytest.raises(ValueError, match=words):
         opened(folder)
@@ -67,7 +67,7 @@ def test_what_the_version_before_has_left_is_kept_and_is_the_way_back(folder, mo
     federation.vault.close()
     assert not list(folder.glob("before-*"))
     before, tables = vectors(federation), content(folder / "vault.sqlite")
-    monkeypatch.setattr("nextapp.server.federation.__version__", LATER)
+    monkeypatch.setattr("nextapp.server.folders.__version__", LATER)
     for _ in range(2):  # once, at the first start
         federation = opened(folder)
         played(federation, 1, first=federation.coordinator.round)
@@ -96,7 +96,7 @@ def test_the_folders_of_flower_and_the_copies_of_checkpoints_keep_theirs(tmp_pat
         (tmp_path / "whole" / name).rename(coordinator / name)
     open_gateway_vault(gateway).close()
     there = files(coordinator), content(gateway / "vault.sqlite")
-    monkeypatch.setattr("nextapp.server.federation.__version__", LATER)
+    monkeypatch.setattr("nextapp.server.folders.__version__", LATER)
     for _ in range(2):
         create_or_resume(coordinator, {}, None)
         with closing(open_gateway_vault(gateway)) as vault:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,8 @@ from servers import MECHANISM, device_name, payload, report_of, unsigned_token
 
 from nextapp.privacy.tokens import from_base64
 from nextapp.server.database import VaultError
-from nextapp.server.devices import BadCode
-from nextapp.server.vault import Outcome, Round, RoundRules, Submission, Vault, Verdict
+from nextapp.server.issuing import BadCode
+from nextapp.server.vault import Outcome, RoundRules, Submission, Vault, Verdict
 from nextapp.wire import Report
 
 RULES = RoundRules(goal=5, minimum=2, seconds=60.0)
@@ -20,7 +21,7 @@ RULES = RoundRules(goal=5, minimum=2, seconds=60.0)
 @pytest.fixture
 def vault(tmp_path):
     vault = Vault(tmp_path / "vault.sqlite", busy_seconds=0.1)
-    vault.publish(RULES.open_round(0, 0.0), b"broadcast 0", RULES)
+    vault.publish(RULES.open_round(0, 0.0), b"broadcast 0")
     yield vault
     vault.close()
 
@@ -147,16 +148,16 @@ def test_the_order_of_reports_on_disk_is_not_that_of_arrival(vault):
 def test_rounds_never_go_back_and_open_only_when_the_last_is_reduced(vault):
     token = "one"
     vault.admit([sent(token, 1)])
-    vault.publish(RULES.open_round(0, 5.0), b"another", RULES)
+    vault.publish(RULES.open_round(0, 5.0), b"another")
     assert vault.broadcast() == b"broadcast 0"
     with pytest.raises(ValueError, match="not reduced"):
-        vault.publish(RULES.open_round(1, 5.0), b"broadcast 1", RULES)
+        vault.publish(RULES.open_round(1, 5.0), b"broadcast 1")
     vault.close_round(0)
     vault.reduce(0, MECHANISM)
-    vault.publish(RULES.open_round(1, 5.0), b"broadcast 1", RULES)
-    assert vault.round() == Round(1, 5.0, 65.0)
+    vault.publish(RULES.open_round(1, 5.0), b"broadcast 1")
+    assert vault.round() == RULES.open_round(1, 5.0)
     with pytest.raises(ValueError, match="never go back"):
-        vault.publish(RULES.open_round(0, 5.0), b"broadcast 0", RULES)
+        vault.publish(RULES.open_round(0, 5.0), b"broadcast 0")
 
 
 @pytest.mark.parametrize(
@@ -169,7 +170,7 @@ def test_rounds_never_go_back_and_open_only_when_the_last_is_reduced(vault):
     ],
 )  # fmt: skip
 def test_when_a_round_ends(n_reports, now, verdict):
-    assert RULES.verdict(Round(0, 0.0, 60.0, n_reports), now) is verdict
+    assert replace(RULES.open_round(0, 0.0), n_reports=n_reports).verdict(now) is verdict
 
 
 @pytest.mark.parametrize("rules", [(0, 0, 1.0), (5, 6, 1.0), (5, 2, 0.0), (5, 2, float("nan"))])
@@ -182,7 +183,8 @@ def test_a_round_below_its_minimum_stays_open_with_its_reports(vault):
     token = "one"
     vault.admit([sent(token, 1)])
     assert vault.settle(61.0) is Verdict.EXTEND
-    assert vault.round() == Round(0, 0.0, 121.0, n_reports=1, extensions=1)
+    expected = replace(RULES.open_round(0, 0.0), deadline=121.0, n_reports=1, extensions=1)
+    assert vault.round() == expected
     assert vault.settle(62.0) is Verdict.WAIT
 
 

@@ -15,11 +15,10 @@ import click
 from nextapp.audit.accounting import without_senders
 from nextapp.cli import screen
 from nextapp.cli.commands import EPSILON, FILE, FOLDER, F, Group, command, json_file, option
+from nextapp.cli.serve import when_rounds_end
 from nextapp.phone.core import Limits
-from nextapp.server import administration
-from nextapp.server.federation import check_vault
-from nextapp.server.token_keys import KeyRules
-from nextapp.server.vault import DRAINING, Vault
+from nextapp.server import folders
+from nextapp.server.issuing import KeyRules
 from nextapp.settings import count
 from nextapp.table import Table
 
@@ -45,7 +44,7 @@ def logged(action: F) -> F:
             if name != "data" and value not in (None, "", False)
         ]
         name = click.get_current_context().info_name or ""
-        administration.log_action(given["data"], " ".join([name, *words]))
+        folders.log_action(given["data"], " ".join([name, *words]))
 
     return act  # type: ignore[return-value]
 
@@ -58,14 +57,14 @@ def status(data: Path, json: Path | None) -> None:
 
     With --json - only JSON is written, to standard output.
     """
-    found = administration.status(data, time.time())
+    found = folders.status(data, time.time())
     screen.write_json(json, found.plain())
     if json == Path("-"):
         return
-    round, rules, spent = found.round, found.rules, found.accounting
+    round, rules, spent = found.round, found.round.rules, found.accounting
     rows = [
         ["round", f"{round.number:,}, opened {_moment(round.opened)}"],
-        ["reports", f"{round.n_reports:,} of {rules.goal:,}, at least {rules.minimum:,}"],
+        ["reports", f"{round.n_reports:,} of {round.goal:,}, at least {rules.minimum:,}"],
         ["deadline", f"{_moment(round.deadline)}, put off {round.extensions:,} times"],
         [
             "phones report by",
@@ -82,7 +81,7 @@ def status(data: Path, json: Path | None) -> None:
         ["takes reports", "no: draining" if found.draining else "yes, while it runs"],
     ]
     screen.out.print(Table.of_text(["", ""], rows).terminal(header=False))
-    sizes = sorted({rules.minimum, rules.goal})
+    sizes = sorted({rules.minimum, round.goal})
     screen.out.print(without_senders(found.mechanism.guarantee.epsilon, *sizes))
 
 
@@ -111,7 +110,7 @@ def plan(
     """
     KeyRules(key_days, reports_per_period)
     reports = replace(Limits(), lifetime=lifetime).reports_for_life(epsilon)
-    by_period = administration.reports_by_period(reports, reports_per_period)
+    by_period = folders.reports_by_period(reports, reports_per_period)
     screen.out.print(
         f"a phone sends {count(reports, 'report')} in its life, at most "
         f"{reports_per_period:,} in {key_days:g} days; all of it takes "
@@ -133,7 +132,7 @@ def plan(
 @option("--most", type=click.IntRange(min=1), default=50, help="Devices to list, at most.")
 def devices(data: Path, most: int) -> None:
     """List devices by name. When they reported is not stored."""
-    with closing(administration.open_vault(data)) as vault:
+    with closing(folders.open_vault(data)) as vault:
         rows = [
             [each.name, _day(each.day * _DAY), _day(each.expires), each.code or "–"]
             for each in vault.devices.listing(most)
@@ -155,7 +154,7 @@ def expel(data: Path, device: str | None, code: str | None, expired: bool) -> No
     """Revoke devices: they get no more tokens until they enrol again."""
     if (device is not None) + (code is not None) + expired != 1:
         raise ValueError("give one of --device, --code and --expired.")
-    with closing(administration.open_vault(data)) as vault:
+    with closing(folders.open_vault(data)) as vault:
         known = vault.devices
         n = known.expel_expired(time.time()) if expired else known.expel(device, code)
     if not n and device is not None:
@@ -168,7 +167,7 @@ def expel(data: Path, device: str | None, code: str | None, expired: bool) -> No
 @logged
 def rotate(data: Path) -> None:
     """Let the next round have a new key; reports by tokens of the one before are still taken."""
-    with closing(administration.open_vault(data)) as vault:
+    with closing(folders.open_vault(data)) as vault:
         vault.keys.rotate()
     screen.out.print("the next round issues tokens by a new key")
 
@@ -177,7 +176,7 @@ def rotate(data: Path) -> None:
 @folder
 def codes(data: Path) -> None:
     """List enrolment codes that can be used, by name. The codes themselves are not stored."""
-    with closing(administration.open_vault(data)) as vault:
+    with closing(folders.open_vault(data)) as vault:
         found = vault.devices.codes(time.time())
     rows = [[each.name or "–", f"{each.uses:,}", _moment(each.expires)] for each in found]
     screen.out.print(Table.of_text(["code", "uses left", "expires"], rows).terminal())
@@ -189,7 +188,7 @@ def codes(data: Path) -> None:
 @logged
 def withdraw(data: Path, code: str | None) -> None:
     """Cancel enrolment codes. Devices that used them stay enrolled."""
-    with closing(administration.open_vault(data)) as vault:
+    with closing(folders.open_vault(data)) as vault:
         n = vault.devices.withdraw_codes(code)
     screen.out.print(f"{count(n, 'code')} cancelled")
 
@@ -206,11 +205,7 @@ def set_rules(data: Path, **given: float | None) -> None:
     given = {key: value for key, value in given.items() if value is not None}
     if not given:
         raise ValueError("give --goal, --minimum, --deadline or --grace.")
-    now = administration.change(data, given, time.time())
-    screen.out.print(
-        f"a round ends at {now.goal:,} reports, or after {now.seconds:g} s with "
-        f"{now.minimum:,} or more, and closes {now.grace:g} s later"
-    )
+    screen.out.print(when_rounds_end(folders.change(data, given, time.time())))
 
 
 @app.command("close-round", epilog="nextapp admin close-round federation")
@@ -218,7 +213,7 @@ def set_rules(data: Path, **given: float | None) -> None:
 @logged
 def close_round(data: Path) -> None:
     """End the open round now, if it has its minimum of reports."""
-    seconds = administration.close_round(data, time.time())
+    seconds = folders.close_round(data, time.time())
     screen.out.print(
         f"phones are asked no more; the round closes in {seconds:g} s, if the server runs"
     )
@@ -230,8 +225,8 @@ def close_round(data: Path) -> None:
 @logged
 def drain(data: Path, end: bool) -> None:
     """Take no more reports: phones retry later. Rounds still close."""
-    with closing(administration.open_vault(data)) as vault:
-        vault.raise_flag(DRAINING, not end)
+    with closing(folders.open_vault(data)) as vault:
+        vault.drain(not end)
     screen.out.print("reports are taken again" if end else "no more reports are taken")
 
 
@@ -245,7 +240,7 @@ def roll_back(data: Path, to: int) -> None:
     This is for rounds in which phones have lied. Phones get the older crowd, or app vectors, in a
     new round. The ε they spent stays spent.
     """
-    number = administration.roll_back(data, to)
+    number = folders.roll_back(data, to)
     screen.out.print(
         f"what was learnt from round {to} on is discarded; start the server to continue with "
         f"round {number}"
@@ -258,7 +253,7 @@ def roll_back(data: Path, to: int) -> None:
 @logged
 def backup(data: Path, out: Path) -> None:
     """Back up a server while it runs, and check the copy."""
-    administration.back_up(data, out)
+    folders.back_up(data, out)
     screen.out.print(
         f"{out} contains the federation, including the reports of the open round: keep it as "
         f"safe as the server."
@@ -271,15 +266,15 @@ def backup(data: Path, out: Path) -> None:
 @logged
 def restore(backup: Path, data: Path) -> None:
     """Restore a backup to a new folder; then start the server as usual."""
-    administration.restore(backup, data)
-    if administration.is_gateway(data):
-        with closing(administration.open_vault(data)) as vault:
+    folders.restore(backup, data)
+    if folders.is_gateway(data):
+        with closing(folders.open_vault(data)) as vault:
             n = vault.devices.count()
         screen.out.print(
             f"{data} is a gateway with {n:,} devices; start it by nextapp flower gateway."
         )
         return
-    found = administration.status(data, time.time())
+    found = folders.status(data, time.time())
     screen.out.print(
         f"{data} is at round {found.round.number:,} with {found.n_devices:,} devices. If phones "
         f"have seen later rounds, start once with --skip-to N, N above the last of them."
@@ -290,8 +285,8 @@ def restore(backup: Path, data: Path) -> None:
 @folder
 def check(data: Path) -> None:
     """Read the whole vault and check it against its checksums."""
-    with closing(administration.open_vault(data)) as vault:
-        check_vault(vault.path)
+    with closing(folders.open_vault(data)) as vault:
+        folders.check_vault(vault.path)
     screen.out.print("the vault is undamaged")
 
 
@@ -306,12 +301,9 @@ def enrol_code(data: Path, uses: int, hours: float, name: str) -> None:
 
     The server keeps only a hash of it. This works while the server runs.
     """
-    path = data / "vault.sqlite"
-    if not path.exists():
-        raise ValueError(f"{data} holds no federation yet: start it by nextapp serve --data.")
     if not hours > 0:
         raise ValueError(f"--hours must be a number > 0, got {hours!r}.")
-    with closing(Vault(path, busy_seconds=10.0)) as vault:
+    with closing(folders.open_vault(data)) as vault:
         code = vault.devices.issue_code(uses=uses, expires=time.time() + 3600 * hours, name=name)
     screen.out.print(code, markup=False)
     screen.err.print(f"for {count(uses, 'phone')}, valid for {hours:g} hours")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,8 +102,8 @@ def up(
     """
     end_by_itself()
     with _stopping():
-        from nextapp.server.federation import create_or_resume
-        from nextapp.server.flower.watching import Loopback
+        from nextapp.server.flower.launching import Loopback
+        from nextapp.server.folders import create_or_resume
 
         coordinator = data / "coordinator"
         _, made = create_or_resume(coordinator, *resolve(given, coordinator))
@@ -116,7 +115,7 @@ def up(
         with loopback:
             _say(
                 f"phones report by {made.mechanism} with ε = {made.epsilon:g} a round; "
-                f"{when_rounds_end(made.rules(0))}, at all gateways together"
+                f"{when_rounds_end(made.rules.open_round(0, 0.0))}, at all gateways together"
             )
             for name, url in zip(loopback.ports, loopback.urls, strict=True):
                 _say(
@@ -182,26 +181,21 @@ def gateway(
 ) -> None:
     """Run a gateway for phones, and the SuperNode that joins it to the others."""
     end_by_itself()
-    from nextapp.server import listening
-    from nextapp.server.federation import lock_folder, open_gateway_vault
     from nextapp.server.flower.launching import free_port, supernode
+    from nextapp.server.folders import lock_folder, open_gateway_vault
     from nextapp.server.gateway import Gateway
-    from nextapp.server.operator import start_log
 
-    limits, link = vault.limits(), superlink.link()
+    link = superlink.link()
     listen.certificate()  # refused: no folder is left behind
-    opened, operator = listen.sockets()
+    sockets = listen.sockets()
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
-    start_log(listen.log)
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    with lock_folder(data):
-        kept = open_gateway_vault(data, **vault.opening())
-        bound = opened.getsockname()[1]
-        listen.say(f"{listen.url(bound)}, joined to {link.address}")
-        with supernode(data, link, free_port(), node_key):
-            gateway = Gateway(kept, limits, one_of_many=True)
-            listening.serve(None, gateway, opened, **listen.server(gateway, operator))
-        kept.close()
+    with (
+        lock_folder(data),
+        closing(open_gateway_vault(data, **vault.opening())) as kept,
+        supernode(data, link, free_port(), node_key),
+    ):
+        gateway = Gateway(kept, vault.limits(), one_of_many=True)
+        listen.serve(gateway, sockets, f"{{}}, joined to {link.address}".format)
 
 
 @app.command(
@@ -234,10 +228,9 @@ def run(
     """Run the coordinator at a SuperLink on this machine; the same command resumes it."""
     end_by_itself()
     with _stopping():
-        from nextapp.server.federation import create_or_resume
         from nextapp.server.flower.gateway_rounds import Pace
-        from nextapp.server.flower.launching import Processes, end_members
-        from nextapp.server.flower.watching import Run
+        from nextapp.server.flower.launching import Processes, Run, end_members
+        from nextapp.server.folders import create_or_resume
 
         link = superlink.link()
         create_or_resume(data, *resolve(given, data))

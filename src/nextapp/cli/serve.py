@@ -9,7 +9,7 @@ import logging
 import socket
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -20,8 +20,8 @@ import click
 
 from nextapp.cli import commands, end_by_itself, screen
 from nextapp.cli.commands import FILE, FOLDER, F, command, option, options_of, settings_of
+from nextapp.server.issuing import KeyRules
 from nextapp.server.settings import FederationSettings
-from nextapp.server.token_keys import KeyRules
 from nextapp.settings import count, setting
 from nextapp.table import Table
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from nextapp.server.federation import Federation
     from nextapp.server.gateway import Gateway
     from nextapp.server.listening import ServerLimits
-    from nextapp.server.vault import RoundRules
+    from nextapp.server.vault import Round
 
 Form = Literal["plain", "json"]
 CONTINUE = "Continuing"
@@ -49,7 +49,7 @@ class VaultOptions:
         False, "The vault is lost: begin one without devices.", heading=CONTINUE
     )
     leave_damaged: bool = setting(
-        False, "Continue without reports damaged on disk.", heading=CONTINUE
+        False, "Continue without what is damaged on disk.", heading=CONTINUE
     )
 
     def __post_init__(self) -> None:
@@ -146,21 +146,36 @@ class ListenOptions:
             opened.close()
             raise ValueError(f"{error} Name another by --operator HOST:PORT, or off.") from error
 
-    def server(self, served: Gateway, operator: socket.socket | None) -> dict[str, Any]:
-        """As `listening.serve` names them: the certificate, proxies and the operator's port."""
+    def serve(
+        self,
+        gateway: Gateway,
+        sockets: tuple[socket.socket, socket.socket | None],
+        words: Callable[[str], str],
+        federation: Federation | None = None,
+        copies: Path | None = None,
+    ) -> None:
+        """Serve phones until a signal; first these words about the address are said."""
+        from nextapp.server import listening
         from nextapp.server.operator import Operator, operator_secret
 
+        opened, operator = sockets
+        listening.start_log(self.log)
         certificate = self.certificate()
-        named: dict[str, Any] = {"certificate": certificate}
-        if self.trust_proxy is not None:
-            named["trusted"] = [host.strip() for host in self.trust_proxy.split(",")]
+        self.say(words(self.url(opened.getsockname()[1])))
+        named: dict[str, Any] = {}
         if operator is not None:
-            logging.getLogger("nextapp.operator").info(
-                "metrics and health at http://%s:%d", *operator.getsockname()[:2]
-            )
-            secret = operator_secret(served.vault.path.parent)
-            named["operator"] = Operator(served, secret, certificate), operator
-        return named
+            LOG.info("metrics and health at http://%s:%d", *operator.getsockname()[:2])
+            secret = operator_secret(gateway.vault.path.parent)
+            named["operator"] = Operator(gateway, secret, certificate), operator
+        listening.serve(
+            federation,
+            gateway,
+            opened,
+            certificate=certificate,
+            trusted=[host.strip() for host in (self.trust_proxy or "").split(",") if host],
+            copies=copies,
+            **named,
+        )
 
     def certificate(self) -> ServedCertificate | None:
         """That of the files given, if any; raises `ValueError` where they cannot be used."""
@@ -182,7 +197,7 @@ def refusals_in_log(action: F) -> F:
 
     @wraps(action)
     def act(*, listen: ListenOptions, **given: Any) -> None:
-        from nextapp.server.operator import start_log
+        from nextapp.server.listening import start_log
 
         try:
             action(listen=listen, **given)
@@ -252,18 +267,15 @@ def serve(
 
     The first start makes the folder; the next ones continue. Ctrl-C stops it.
     """
-    from nextapp.server import listening
-    from nextapp.server.federation import lock_folder, open_federation, settings_for
+    from nextapp.server.folders import lock_folder, open_federation, settings_for
     from nextapp.server.gateway import Gateway
-    from nextapp.server.operator import start_log
 
     end_by_itself()
-    limits = vault.limits()
     # All that can be refused is checked before a folder is made.
     listen.certificate()
     values, catalogue = resolve(given, data)
     settings_for(data, values, catalogue)
-    opened, operator = listen.sockets()
+    sockets = listen.sockets()
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     with lock_folder(data):
         federation, made = open_federation(
@@ -275,12 +287,12 @@ def serve(
             **vault.opening(),
         )
         listen, authority = _with_tls(listen, data, dev_tls)
-        start_log(listen.log)
-        gateway = Gateway(federation.vault, limits)
-        serving = listen.server(gateway, operator)
-        address = listen.url(opened.getsockname()[1])
-        listen.say(_welcome(address, data, federation, made, authority))
-        listening.serve(federation, gateway, opened, copies=copies, **serving)
+        gateway = Gateway(federation.vault, vault.limits())
+
+        def welcome(address: str) -> str:
+            return _welcome(address, data, federation, made, authority)
+
+        listen.serve(gateway, sockets, welcome, federation, copies)
         listen.say(f"stopped at round {federation.coordinator.round}; start again to continue.")
 
 
@@ -291,18 +303,14 @@ def serve(
 @refusals_in_log
 def issue(data: Path, enrolled_days: float, listen: ListenOptions) -> None:
     """Enrol phones and sign tokens in a process of its own, beside a server."""
-    from nextapp.server import administration, listening
+    from nextapp.server.folders import open_vault
     from nextapp.server.gateway import Gateway
-    from nextapp.server.operator import start_log
 
     end_by_itself()
-    with closing(administration.open_vault(data)) as opened:
-        for_phones, operator = listen.sockets()
-        start_log(listen.log)
-        limits = listening.ServerLimits(enrolled_seconds=86_400 * enrolled_days)
+    with closing(open_vault(data)) as opened:
+        limits = VaultOptions(enrolled_days=enrolled_days).limits()
         gateway = Gateway(opened, limits, issues_only=True)
-        listen.say(f"{listen.url(for_phones.getsockname()[1])}  issues tokens of {data}")
-        listening.serve(None, gateway, for_phones, **listen.server(gateway, operator))
+        listen.serve(gateway, listen.sockets(), f"{{}}  issues tokens of {data}".format)
 
 
 def _with_tls(
@@ -331,17 +339,17 @@ def _welcome(
         f"{address}  round {federation.coordinator.round}, "
         f"{_what_is_learnt(federation, made)}\n"
         f"{what_phones_are_asked(made, Limits())}\n"
-        f"{when_rounds_end(federation.rules or made.rules(0))}\n"
+        f"{when_rounds_end(federation.vault.round() or made.rules.open_round(0, 0.0))}\n"
         f"  a code for phones:  nextapp enrol-code {data} --uses 10\n"
         f"  phones to try:      nextapp play-phones --server {address}{trust} --phones 200 "
         f"--rounds {federation.coordinator.keys[-1].tokens} --data {data}"
     )
 
 
-def when_rounds_end(rules: RoundRules) -> str:
+def when_rounds_end(round: Round) -> str:
     return (
-        f"a round ends at {rules.goal:,} reports, or after {rules.seconds:g} s with "
-        f"{rules.minimum:,} or more, and closes {rules.grace:g} s later"
+        f"a round ends at {round.goal:,} reports, or after {round.seconds:g} s with "
+        f"{round.rules.minimum:,} or more, and closes {round.rules.grace:g} s later"
     )
 
 
@@ -419,9 +427,8 @@ def play_phones(
     as soon as all of them have reported. What new phones gain is measured by another command.
     """
     from nextapp.phone import ServerError
-    from nextapp.server import administration
+    from nextapp.server import folders
     from nextapp.server.simulated_phones import RoundOutcome, SimulatedPhones
-    from nextapp.server.vault import Vault
 
     if code is None:
         if data is None:
@@ -429,7 +436,7 @@ def play_phones(
                 "phones need a code: --code from nextapp enrol-code, or --data with the server's "
                 "folder."
             )
-        with closing(Vault(data / "vault.sqlite", busy_seconds=10.0)) as vault:
+        with closing(folders.open_vault(data)) as vault:
             code = vault.devices.issue_code(uses=phones, expires=time.time() + 3600)
     rows: list[list[str]] = []
 
@@ -439,8 +446,8 @@ def play_phones(
         report(f"round {one.round}: {counts}", len(rows), rounds)
 
     def close(number: int) -> None:
-        if data is not None and not administration.is_gateway(data):
-            administration.close_round(data, time.time(), number, grace=False)
+        if data is not None and not folders.is_gateway(data):
+            folders.close_round(data, time.time(), number, grace=False)
 
     try:
         with tempfile.TemporaryDirectory() as folder, screen.progress("round") as report:

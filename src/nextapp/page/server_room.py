@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from nextapp.server.administration import status
+from nextapp.server.folders import status
 from nextapp.server.operator import OPERATOR_SECRET
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

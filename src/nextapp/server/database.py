@@ -1,11 +1,11 @@
 """One SQLite file: private, all or nothing, on disk when a transaction returns.
 
-Its write-ahead log is read before SQLite does (see `lost_commits`), and a file or log that was
-deleted or replaced while it is open is no longer written to.
+A file or log that was deleted or replaced while it is open is no longer written to.
 
 Every row is under a checksum: a column ``row_sum`` of its table, or, for the few rows of a table
 that is named as ``sealed``, the one of the table ``seal``. That also counts the commits, and so
-does a small file beside (`CommitCount`): where it has counted more, commits are lost.
+does a small file beside (`CommitCount`): where it has counted more, commits are lost. SQLite leaves
+out all that stands behind a damaged place of its log without a word.
 """
 
 from __future__ import annotations
@@ -14,16 +14,11 @@ import fcntl
 import os
 import sqlite3
 import threading
-import time
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from nextapp.storage import sync_folder
 
@@ -48,23 +43,13 @@ class Database:
         version is refused.
     sealed
         Tables of a few rows that change often; see above.
-    leave_damaged
-        Continue with a write-ahead log that has lost commits.
     """
 
     def __init__(
-        self,
-        path: Path,
-        schema: str,
-        version: int,
-        sealed: Sequence[str],
-        *,
-        busy_seconds: float,
-        leave_damaged: bool,
+        self, path: Path, schema: str, version: int, sealed: Sequence[str], *, busy_seconds: float
     ) -> None:
         self.path = path
-        self._statements = [*schema.split(";")[:-1], _SEAL]
-        self._sealed = _contents(self._statements, sealed)
+        self._statements = [part.strip() for part in [*schema.split(";")[:-1], *_OWN_TABLES]]
         self._count: CommitCount | None = None
         self._busy_seconds = busy_seconds
         self._writing = threading.Lock()
@@ -74,8 +59,6 @@ class Database:
         with _storage_errors():
             create_private(path)
             _check_version(path, version)
-            if not leave_damaged:
-                self._check_log()
             self._writer = self._connect()
             self._reader = self._connect()
             with self.transaction() as write:
@@ -85,18 +68,9 @@ class Database:
                     write.execute(f"PRAGMA user_version = {version}")
                     self._count = CommitCount(path.with_suffix(".count"), new=True)
                     write.execute("INSERT INTO seal VALUES (0, 0)")
+                self._sealed = [_content(write, table) for table in ("wishes", *sealed)]
         if self._count is None and path.with_suffix(".count").exists():
             self._count = CommitCount(path.with_suffix(".count"))
-
-    def _check_log(self) -> None:
-        n_lost = lost_commits(self.path)
-        if n_lost:
-            raise VaultDamaged(
-                f"the log {self.path}-wal is not what was written there: {n_lost:,} commits behind "
-                f"the damage cannot be read, and reports that were acknowledged are among them. "
-                f"Restore the vault from a backup, or start with --leave-damaged to continue "
-                f"without them."
-            )
 
     def close(self) -> None:
         with self._writing, self._reading:
@@ -139,43 +113,53 @@ class Database:
         rows = self._writer.execute(f"UPDATE seal SET {set_} RETURNING commits").fetchall()
         return int(rows[0][0])
 
+    def wishes(self) -> dict[str, float]:
+        """What an operator asks of all who have this file open; see `wish`."""
+        return dict(self.rows("SELECT name, value FROM wishes"))
+
+    def wish(self, **values: float) -> None:
+        with self.transaction() as write:
+            write.executemany("INSERT OR REPLACE INTO wishes VALUES (?, ?)", values.items())
+
     def damage(self) -> list[str]:
-        """What is not as it was written, in words."""
-        master = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name"
-        with closing(_empty(self._statements)) as empty:
-            expected = empty.execute(master).fetchall()
-        if self.rows(master) != expected:
-            return ["its tables are not those that this version makes"]
+        """What is not as it was written, in words; `VaultDamaged` where it cannot be read."""
+        words = [row[0] for row in self.rows("PRAGMA integrity_check(10)")]
+        tables = self.rows("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
+        if sorted(row[0] for row in tables) != sorted(self._statements):
+            words = ["its tables are not those that this version makes"]
+        if words != ["ok"]:
+            raise VaultDamaged(
+                f"{self.path} is damaged: {'; '.join(words)}. Restore it from a backup."
+            )
         found = []
-        for table, columns in self._row_sums().items():
-            (n,) = self.row(f"SELECT count(*) FROM {table} WHERE row_sum != {_sum_of(columns)}")
+        for table, intact in self._row_sums().items():
+            (n,) = self.row(f"SELECT count(*) FROM {table} WHERE NOT {intact}")
             if n:
                 found.append(f"{n:,} rows of the table {table} are not what was written")
-        intact = f"row_sum = {_sum_of(['commits', *self._sealed])}"
-        seals = self.rows(f"SELECT commits, {intact} FROM seal")
-        n_commits = seals[0][0] if len(seals) == 1 else 0
-        if len(seals) != 1 or not seals[0][1]:
-            found.append("the round, the keys or their rules are not what was written")
         try:
-            n_counted = None if self._count is None else self._count.read()
+            n_counted = -1 if self._count is None else self._count.read()
         except VaultDamaged as error:
             found.append(str(error))
-        else:
-            if n_counted is None:
-                found.append(f"{self.path.with_suffix('.count')} is missing, which counts commits")
-            elif n_counted > n_commits:
-                found.append(
-                    f"{n_counted - n_commits:,} of {n_counted:,} commits are lost, with reports "
-                    f"that were acknowledged: its log {self.path.name}-wal is missing or cut, or "
-                    f"it is an older copy"
-                )
+            n_counted = 0
+        intact = f"row_sum = {_sum_of(['commits', *self._sealed])}"
+        n_commits, is_intact = self.row(f"SELECT commits, {intact} FROM seal") or (0, False)
+        if not is_intact:
+            found.append("the round, the keys or what was asked are not what was written")
+        if n_counted < 0:
+            found.append(f"{self.path.with_suffix('.count')} is missing, which counts commits")
+        elif n_counted > n_commits:
+            found.append(
+                f"{n_counted - n_commits:,} of {n_counted:,} commits are lost, with reports that "
+                f"were acknowledged: its log {self.path.name}-wal is missing, cut or damaged, or "
+                f"it is an older copy"
+            )
         return found
 
-    def accept_damage(self) -> None:
-        """Take what is there for what was written."""
+    def leave_out_damage(self) -> None:
+        """Continue with the rows that are as they were written."""
         with self.transaction() as write:
-            for table, columns in self._row_sums().items():
-                write.execute(f"UPDATE {table} SET row_sum = {_sum_of(columns)}")
+            for table, intact in self._row_sums().items():
+                write.execute(f"DELETE FROM {table} WHERE NOT {intact}")
             n = write.execute("UPDATE seal SET commits = commits RETURNING commits").fetchall()
         if self._count is not None:
             self._count.close()
@@ -184,15 +168,16 @@ class Database:
         self._count = CommitCount(path, new=True)
         self._count.raise_to(int(n[0][0]) + 1)
 
-    def _row_sums(self) -> dict[str, list[str]]:
-        """The columns under the checksum of a row, by table."""
-        with closing(_empty(self._statements)) as empty:
-            tables = [row[0] for row in empty.execute("SELECT name FROM sqlite_master")]
-            columns = {table: _columns(empty, table) for table in tables}
+    def _row_sums(self) -> dict[str, str]:
+        """By table: that the checksum of a row is right."""
+        tables = [
+            row[0] for row in self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")
+        ]
+        columns = {table: _columns(self._reader, table) for table in tables if table != "seal"}
         return {
-            table: names[:-1]
+            table: f"row_sum = {_sum_of(names[:-1])}"
             for table, names in columns.items()
-            if names and names[-1] == "row_sum" and table != "seal"
+            if names[-1] == "row_sum"
         }
 
     def copy_to(self, path: Path) -> None:
@@ -290,30 +275,20 @@ def _sum_of(columns: Sequence[str]) -> str:
     return f"crc32(CAST({values} AS BLOB))"
 
 
-_SEAL = "CREATE TABLE seal (commits INTEGER NOT NULL, row_sum INTEGER NOT NULL) STRICT"
-
-
-def _empty(statements: Sequence[str]) -> sqlite3.Connection:
-    """A database in memory with these tables."""
-    made = sqlite3.connect(":memory:")
-    for statement in statements:
-        made.execute(statement)
-    return made
+_OWN_TABLES = (
+    "CREATE TABLE seal (commits INTEGER NOT NULL, row_sum INTEGER NOT NULL) STRICT",
+    "CREATE TABLE wishes (name TEXT PRIMARY KEY, value REAL NOT NULL) STRICT, WITHOUT ROWID",
+)
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
     return [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
 
 
-def _contents(statements: Sequence[str], tables: Sequence[str]) -> list[str]:
-    """An expression for each table: all its rows as one text."""
-    with closing(_empty(statements)) as empty:
-        rows = {table: " || ',' || ".join(map("quote({})".format, _columns(empty, table)))
-                for table in tables}  # fmt: skip
-    return [
-        f"(SELECT coalesce(group_concat({row}), '') FROM (SELECT * FROM {table} ORDER BY 1))"
-        for table, row in rows.items()
-    ]
+def _content(connection: sqlite3.Connection, table: str) -> str:
+    """An expression for all rows of a table as one text."""
+    row = " || ',' || ".join(f"quote({name})" for name in _columns(connection, table))
+    return f"(SELECT coalesce(group_concat({row}), '') FROM (SELECT * FROM {table} ORDER BY 1))"
 
 
 class CommitCount:
@@ -402,99 +377,3 @@ def _storage_errors() -> Iterator[None]:
 def _empty_log(connection: sqlite3.Connection) -> bool:
     """Empty the write-ahead log into the file; False where a reader was in the way."""
     return not connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-
-
-# Whether the write-ahead log still holds all that was committed to it.
-#
-# After a kill what was committed last is in this log only. SQLite then reads it up to the first
-# frame whose checksum is wrong, and leaves out the rest without a word: one flipped bit costs all
-# commits behind it. Here they are counted before SQLite opens the file, since it may delete the log
-# then.
-#
-# The format is that of https://www.sqlite.org/fileformat2.html, section 4: a header of eight words,
-# then frames of six words and a page each. The checksum of a frame continues that of the one before
-# it; over words x₀, x₁ of a frame, two by two, it is (modulo 2³²)
-#
-#     s ← s + x₀ + t
-#     t ← t + x₁ + s
-#
-# Only the log is read here, never the file that it is of: closing that one would end the locks that
-# this process holds on it (https://www.sqlite.org/howtocorrupt.html, 2.2).
-
-Words = npt.NDArray[np.uint32]
-
-_HEADER_WORDS, _FRAME_WORDS = 8, 6  # of 32 bits, highest byte first
-_CHECKED_WORDS = 2  # of a frame's header: the page, and how large the file is after a commit
-_MAGIC = 0x377F0682  # and one more where checksums are over words with the highest byte first
-_PAGE_BYTES = 4096  # where the header is damaged: what SQLite takes if it is asked for nothing else
-_IN_USE_SECONDS = 0.2
-
-
-def lost_commits(path: Path) -> int:
-    """Commits to the SQLite file at `path` that its log holds behind a damaged frame.
-
-    The last transaction of a log may be incomplete, as it is after a power cut: it was never
-    acknowledged. So there are 0, or 2 and more. A log that is just written to, by a server that
-    runs, is not looked at: who writes it has read it.
-    """
-    log = path.with_name(path.name + "-wal")
-    while True:
-        try:
-            before = log.stat()
-            found = _commits_behind_damage(log.read_bytes())
-            if found < 2:
-                return 0
-            time.sleep(_IN_USE_SECONDS)
-            after = log.stat()
-        except FileNotFoundError:
-            return 0
-        if (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size):
-            return found
-
-
-def _commits_behind_damage(log: bytes) -> int:
-    if len(log) < 4 * _HEADER_WORDS:
-        return 0
-    header = np.frombuffer(log, ">u4", _HEADER_WORDS)
-    order = ">u4" if header[0] == _MAGIC + 1 else "<u4"
-    first = header[6:8].astype(np.uint32)
-    start = np.zeros((1, 2), np.uint32)
-    whole = bool((_checksums(header[None, :6].view(order), start) == first).all())
-    n_words = _FRAME_WORDS + (int(header[2]) if whole else _PAGE_BYTES) // 4
-    n_frames = (len(log) // 4 - _HEADER_WORDS) // n_words
-    if n_frames == 0:
-        return 0
-    words = np.frombuffer(log, ">u4", n_frames * n_words, 4 * _HEADER_WORDS)
-    frames = words.reshape(n_frames, n_words)
-    heads = frames[:, :_FRAME_WORDS].astype(np.uint32)
-    salts = header[4:6] if whole else heads[0, 2:4]
-    own = (heads[:, 2:4] == salts).all(axis=1)  # frames of this log, and not of one before
-    kept = heads[:, 4:6]
-    parts = [frames[:, :_CHECKED_WORDS], frames[:, _FRAME_WORDS:]]
-    checked = np.concatenate(parts, axis=1).astype(">u4").view(order)
-    sums = _checksums(checked, np.vstack([first, kept[:-1]]))
-    good = own & (sums == kept).all(axis=1) & whole  # SQLite takes nothing behind a bad header
-    if good.all():
-        return 0
-    end = int(np.argmin(good))
-    return int((own & (heads[:, 1] != 0))[end:].sum())
-
-
-def _checksums(frames: Words, before: Words) -> Words:
-    """Of each frame (n_frames, 2 n_pairs), continuing the one before it (n_frames, 2)."""
-    matrix, weights = _weights(frames.shape[1] // 2)
-    return before @ matrix.T + frames.astype(np.uint32) @ weights
-
-
-@cache
-def _weights(n_pairs: int) -> tuple[Words, Words]:
-    """(2, 2) and (2 n_pairs, 2): what the checksum before, and each word, counts in that after.
-
-    A step is linear, (s, t) ← M (s, t) + N (x₀, x₁); so n steps are Mⁿ (s, t) + Σ Mⁿ⁻¹⁻ᵏ N x_k.
-    """
-    step = np.array([[1, 1], [1, 2]], np.uint32)
-    power, weights = np.eye(2, dtype=np.uint32), []
-    for _ in range(n_pairs):
-        weights.append(power @ np.array([[1, 0], [1, 1]], np.uint32))
-        power = power @ step
-    return power, np.concatenate([each.T for each in reversed(weights)])

@@ -1,31 +1,293 @@
-"""Gateway and coordinator in one process on one SQLite file."""
+"""Rounds: what is learnt takes a step along the reports of each, and phones get it in the next.
+
+`Coordinator` owns the learner and keeps a checkpoint of each round; time and reports reach it as
+arguments. `Federation` is one with the vault that it takes its reports from, in one process.
+"""
 
 from __future__ import annotations
 
-import fcntl
-import os
-import secrets
+import asyncio
+import json
+import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from nextapp import __version__
-from nextapp.learners import SLOTS_BY_BUCKET, CrowdLearner, Learner
+import numpy as np
+
+from nextapp.learners import Learner, State, read_checkpoint, write_checkpoint
 from nextapp.privacy import requested_mechanism
-from nextapp.server.coordinator import Closed, Coordinator, checkpoints
-from nextapp.server.settings import FederationSettings, change_settings, settings_of
-from nextapp.server.token_keys import DEFAULT_RULES, KeyRules
-from nextapp.server.vault import GATEWAY_ID, RoundRules, Vault, Verdict
-from nextapp.storage import sync_folder, write_atomically
-from nextapp.wire import Broadcast
+from nextapp.server.vault import Reduced, RoundRules, Vault, Verdict
+from nextapp.storage import write_atomically
+from nextapp.wire import Broadcast, History, TokenKey, WireError, digest_of, history_from
 
-VAULT = "vault.sqlite"
-WRITTEN_BY = "version"
-"""A file of a folder: the version of this program that was started there last."""
+if TYPE_CHECKING:
+    from nextapp.server.gateway import Gateway
+
+LOG = logging.getLogger("nextapp.coordinator")
+
+CHECKPOINTS_KEPT = 10
+"""How many rounds an operator can roll back."""
+
+_TICK_SECONDS = 0.1
+_RETRY_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Accounting:
+    """What phones have spent at the most.
+
+    ``epsilon_worst_case`` is that of a device which reported in every round so far.
+    """
+
+    rounds_stepped: int = 0
+    rounds_passed_over: int = 0
+    reports: int = 0
+    epsilon_worst_case: float = 0.0
+
+
+@dataclass(frozen=True)
+class Closed:
+    """What became of a round, in figures and in a message.
+
+    ``anomaly``: its reports differ from all before by more than chance; an operator must look.
+    """
+
+    round: int
+    n_reports: int
+    stepped: bool
+    message: str
+    anomaly: bool = False
+
+
+class Coordinator:
+    """Steps the learner along the sum of a round. A round is absorbed once, also after a crash.
+
+    Parameters
+    ----------
+    learner
+        At the round that `folder`'s newest checkpoint was written for; see `Coordinator.resume`.
+    published
+        The broadcast of that round, if phones may have it.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        folder: Path,
+        *,
+        accounting: Accounting | None = None,
+        history: History | None = None,
+        published: bytes | None = None,
+    ) -> None:
+        if not learner.mechanism.finite_output:
+            raise ValueError(
+                f"phones do not report by {learner.mechanism.name}: a coordinator needs a "
+                f"mechanism with finite_output, such as 'walsh' or 'harmony'."
+            )
+        self.learner = learner
+        self.folder = folder
+        self.accounting = accounting or Accounting()
+        self.history = history or History()
+        if published is None:
+            self.publish(())
+        else:
+            self.keys = Broadcast.from_bytes(published).keys
+            self._published = self.round, published
+
+    @property
+    def round(self) -> int:
+        return self.learner.broadcast.round
+
+    def published(self) -> bytes:
+        """The broadcast of the current round as phones get it: the same bytes after a restart.
+
+        They are kept in the checkpoint, since another machine, NumPy or version of this program
+        might write others, and phones would take the next broadcast for that of a fork.
+        """
+        return self._published[1]
+
+    def publish(self, keys: tuple[TokenKey, ...]) -> None:
+        """Write the broadcast of the current round, which no phone has yet, with these keys."""
+        self.keys = keys
+        broadcast = replace(self.learner.broadcast, history=self.history, keys=keys)
+        self._published = self.round, broadcast.to_bytes()
+
+    @classmethod
+    def start(cls, learner: Learner, folder: Path) -> Coordinator:
+        """A new federation, with its first checkpoint on disk."""
+        folder.mkdir(parents=True, exist_ok=True)
+        coordinator = cls(learner, folder)
+        coordinator.save()
+        return coordinator
+
+    @classmethod
+    def resume(cls, folder: Path, restore: Callable[[State], Learner]) -> Coordinator:
+        """As the newest checkpoint that can be read left it; `restore` makes the learner of it."""
+        damage = []
+        for path in checkpoints(folder):
+            try:
+                state = read_checkpoint(path)
+                coordinator = cls(
+                    restore(state),
+                    folder,
+                    accounting=Accounting(**json.loads(state.words["accounting"])),
+                    history=history_from(json.loads(state.words["history"])),
+                    published=state.tensors["broadcast"].tobytes(),
+                )
+            except (WireError, KeyError) as error:
+                damage.append(f"{path.name}: {error}")
+            else:
+                if damage:
+                    LOG.warning("a round earlier is taken: %s", "; ".join(damage))
+                return coordinator
+        raise ValueError(
+            f"{folder} has no checkpoint that can be read ({'; '.join(damage) or 'it is empty'}): "
+            f"restore it from a backup."
+        )
+
+    def absorb(self, parts: Sequence[Reduced], minimum: int, keys: tuple[TokenKey, ...]) -> Closed:
+        """Close the current round with the tallies of its gateways; `save` follows.
+
+        A round of fewer reports than the minimum changes nothing: it is passed over, and
+        `Closed.message` says so. The next broadcast lists ``keys``.
+        """
+        number = self.round
+        for part in parts:
+            if part.round != number:
+                raise ValueError(
+                    f"the tally is of round {part.round}, the current round is {number}."
+                )
+        n_reports = sum(part.n_reports for part in parts)
+        message = self._step([part for part in parts if part.n_reports], n_reports, minimum)
+        stepped = message is None
+        self._begin_next(keys, n_reports=n_reports, stepped=stepped, spent=n_reports > 0)
+        message = message or f"round {number}: one step along {n_reports:,} reports."
+        anomaly = stepped and bool(self.learner.note)
+        if anomaly:
+            message += f" Look at this: {self.learner.note}"
+        n_damaged = sum(part.n_damaged for part in parts)
+        if n_damaged:
+            message += f" {n_damaged:,} more were damaged on disk and do not count."
+        return Closed(number, n_reports, stepped, message, anomaly)
+
+    def _step(self, parts: Sequence[Reduced], n_reports: int, minimum: int) -> str | None:
+        """Take the step, or pass the round over and return why."""
+        number, mechanism = self.round, self.learner.mechanism
+        if n_reports < max(1, minimum):
+            self.learner.pass_over()
+            return (
+                f"round {number}: {n_reports:,} reports are below the minimum of {minimum:,}; "
+                f"nothing was changed."
+            )
+        tally = sum((part.tally for part in parts[1:]), start=parts[0].tally)
+        total = n_reports * mechanism.estimate(tally, n_reports)
+        try:
+            self.learner.apply_sum(total, n_reports)
+        except FloatingPointError as error:
+            self.learner.pass_over()
+            return f"round {number}: nothing was changed. {error}"
+        return None
+
+    def _begin_next(
+        self,
+        keys: tuple[TokenKey, ...],
+        *,
+        n_rounds: int = 1,
+        n_reports: int = 0,
+        stepped: bool = False,
+        spent: bool = True,
+    ) -> None:
+        """What phones may have spent in the rounds that are over, and the next broadcast."""
+        epsilon, before = self.learner.mechanism.guarantee.epsilon, self.accounting
+        self.accounting = Accounting(
+            before.rounds_stepped + stepped,
+            before.rounds_passed_over + (0 if stepped else n_rounds),
+            before.reports + n_reports,
+            before.epsilon_worst_case + (n_rounds * epsilon if spent else 0.0),
+        )
+        self.history = self.history.after(*self._published)
+        self.publish(keys)
+
+    def skip_to(self, number: int, keys: tuple[TokenKey, ...] | None = None) -> None:
+        """Pass over rounds until `number`: after a restore, phones must not see rounds go back.
+
+        Phones may have reported in each of them before what was restored was lost.
+        """
+        skipped = number - self.round
+        if skipped <= 0:
+            return
+        for _ in range(skipped):
+            self.learner.pass_over()
+        self._begin_next(self.keys if keys is None else keys, n_rounds=skipped)
+        self.save()
+
+    def roll_back(
+        self, number: int, restore: Callable[[State], Learner], n_reports: int = 0
+    ) -> None:
+        """Continue with what was learnt before round `number`; all that came after is forgotten.
+
+        Round numbers, history and accounts continue, so that phones take the next broadcast, and
+        what they spent stays spent. `n_reports` are those of the current round, which is closed
+        without a step; `restore` makes the learner of the checkpoint.
+        """
+        path = self.folder / _name(number)
+        if not path.exists():
+            there = ", ".join(str(round_of(each)) for each in reversed(checkpoints(self.folder)))
+            raise ValueError(
+                f"there is no checkpoint of round {number}; there are those of {there}."
+            )
+        first = self.round + 1
+        self.learner = restore(read_checkpoint(path))
+        while self.round < first:
+            self.learner.pass_over()
+        self._begin_next(self.keys, n_reports=n_reports)
+        self.save()
+
+    def save(self) -> None:
+        """The checkpoint of the current round; older ones but a few are dropped."""
+        state = self.learner.state()
+        state.words["accounting"] = json.dumps(asdict(self.accounting))
+        state.words["history"] = json.dumps(asdict(self.history))
+        state.tensors["broadcast"] = np.frombuffer(self.published(), np.uint8)
+        write_checkpoint(self.folder / _name(self.round), state)
+        for old in checkpoints(self.folder)[CHECKPOINTS_KEPT:]:
+            old.unlink()
+
+
+def _name(round: int) -> str:
+    return f"round-{round:010d}.safetensors"
+
+
+def round_of(checkpoint: Path) -> int:
+    return int(checkpoint.stem.removeprefix("round-"))
+
+
+def copy_checkpoints(folder: Path, copies: Path) -> None:
+    """Bring another folder up to the checkpoints of this one; from there they can be restored.
+
+    Those that an upgrade has kept (``before-VERSION``) are kept there, too.
+    """
+    copies.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for kept in folder.parent.glob("before-*"):
+        if not (copies / kept.name).exists():
+            draft = copies / f".{kept.name}"
+            shutil.copytree(kept / "checkpoints", draft, dirs_exist_ok=True)
+            draft.rename(copies / kept.name)
+    here = {path.name: path for path in checkpoints(folder)}
+    for name, path in here.items():
+        if name == max(here) or not (copies / name).exists():
+            write_atomically(copies / name, path.read_bytes())
+    for old in checkpoints(copies)[CHECKPOINTS_KEPT:]:
+        old.unlink()
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, newest first."""
+    return sorted(folder.glob("round-*.safetensors"), reverse=True)
 
 
 class Federation:
@@ -36,38 +298,49 @@ class Federation:
     continues from the last of these steps that was done.
     """
 
-    def __init__(
-        self, coordinator: Coordinator, vault: Vault, settings: Callable[[], FederationSettings]
-    ) -> None:
+    def __init__(self, coordinator: Coordinator, vault: Vault) -> None:
         self.coordinator = coordinator
         self.vault = vault
-        self._settings = settings  # as they are now: an operator may change them
         self._absorbed: Closed | None = None  # a round that is in the learner, not yet on disk
 
-    def resume(self, now: float) -> None:
-        """Bring vault and coordinator to the same round after a start or a crash."""
-        self._catch_up()
+    def resume(self, rules: RoundRules, now: float) -> None:
+        """Bring vault and coordinator to the same round after a start or a crash.
+
+        The rules hold for the current round, and for those that follow.
+        """
+        self._catch_up(rules.minimum)
         self._list_keys(now)
-        self._publish(now)
-        self.vault.amend(self._settings().rules(0, self.rules), now)
+        self._publish(rules, now)
+        self.vault.amend(rules, now)
 
-    @property
-    def rules(self) -> RoundRules | None:
-        """Those of the current round."""
-        return self.vault.rules()
+    def _catch_up(self, minimum: int) -> None:
+        round, data = self.vault.round(), self.vault.broadcast()
+        if round is None or data is None:
+            return
+        broadcast = Broadcast.from_bytes(data)
+        while self.coordinator.round < round.number:
+            self._absorb_again(round.number, minimum, broadcast.keys)
+        if round.number < self.coordinator.round and self.vault.reduced(round.number) is None:
+            # A vault older than its checkpoints: these reports are in a step already.
+            self.vault.close_round(round.number)
+            self.vault.reduce(round.number, requested_mechanism(broadcast))
 
-    def _catch_up(self) -> None:
-        round = self.vault.round()
-        if round is not None:
-            while self.coordinator.round < round.number:
-                self._absorb_again(round.number)
-            if round.number < self.coordinator.round and self.vault.reduced(round.number) is None:
-                # A vault older than its checkpoints: these reports are in a step already.
-                self.vault.close_round(round.number)
-                data = self.vault.broadcast()
-                if data is not None:
-                    asked = requested_mechanism(Broadcast.from_bytes(data))
-                    self.vault.reduce(round.number, asked)
+    def _absorb_again(self, vault_round: int, minimum: int, later: tuple[TokenKey, ...]) -> None:
+        """The broadcast has the keys that it had: phones know it by its digest."""
+        coordinator, number = self.coordinator, self.coordinator.round
+        reduced = self.vault.reduced(number)
+        if reduced is None:
+            raise ValueError(
+                f"the checkpoints end at round {number}, the vault is at round {vault_round} and "
+                f"no longer has the sums in between: restore checkpoints and vault from the same "
+                f"backup, or continue with what is learnt here by --skip-to {vault_round + 1}."
+            )
+        before = coordinator.keys
+        coordinator.absorb([reduced], minimum, later)
+        digests = dict(self.vault.digests(number + 1, 1))
+        if digests.get(number + 1) != digest_of(coordinator.published()):
+            coordinator.publish(before)
+        coordinator.save()
 
     def _list_keys(self, now: float) -> None:
         """See that the round which opens next lists keys of the vault.
@@ -80,9 +353,11 @@ class Federation:
             return
         if round is not None and round.number == coordinator.round:
             return
-        coordinator.list_keys(keys.for_next_round(now))
         if listed:
-            coordinator.skip_to(coordinator.round + 1)
+            coordinator.skip_to(coordinator.round + 1, keys.for_next_round(now))
+        else:
+            coordinator.publish(keys.for_next_round(now))
+            coordinator.save()
 
     def tick(self, now: float) -> Closed | Verdict:
         """Close, reduce, step and publish if it is time; else what the rules say.
@@ -93,279 +368,70 @@ class Federation:
             verdict = self.vault.settle(now)
             if verdict is not Verdict.CLOSE:
                 return verdict
-            if self.rules is not None:
-                self.coordinator.minimum = self.rules.minimum
             reduced = self.vault.reduce(self.coordinator.round, self.coordinator.learner.mechanism)
-            self.coordinator.list_keys(self.vault.keys.for_next_round(now))
-            self._absorbed = self.coordinator.absorb_in_memory([reduced])
+            keys = self.vault.keys.for_next_round(now)
+            minimum = self._rules().minimum
+            self._absorbed = self.coordinator.absorb([reduced], minimum, keys)
         self.coordinator.save()
-        self._publish(now)
+        self._publish(self._rules(), now)
         closed, self._absorbed = self._absorbed, None
         return closed
 
-    def _publish(self, now: float) -> None:
-        rules = self._settings().rules(self.vault.devices.count())
-        opened = rules.open_round(self.coordinator.round, now)
-        self.vault.publish(opened, self.coordinator.published(), rules)
+    def _rules(self) -> RoundRules:
+        """Those of the current round: an operator may have changed them."""
+        round = self.vault.round()
+        if round is None:
+            raise ValueError("no round is open in this vault yet: publish one.")
+        return round.rules
 
-    def _absorb_again(self, vault_round: int) -> None:
-        number = self.coordinator.round
-        reduced = self.vault.reduced(number)
-        if reduced is None:
-            raise ValueError(
-                f"the checkpoints end at round {number}, the vault is at round {vault_round} and "
-                f"no longer has the sums in between: restore checkpoints and vault from the same "
-                f"backup, or continue with what is learnt here by --skip-to {vault_round + 1}."
-            )
-        self.coordinator.absorb_in_memory([reduced])
-        self._list_keys_again(number + 1)
-        self.coordinator.save()
+    def _publish(self, rules: RoundRules, now: float) -> None:
+        n_phones = self.vault.devices.count()
+        opened = rules.open_round(self.coordinator.round, now, n_phones)
+        self.vault.publish(opened, self.coordinator.published())
 
-    def _list_keys_again(self, number: int) -> None:
-        """Those that the broadcast of this round had: phones know it by its digest."""
-        digests = dict(self.vault.digests(number, 1))
-        data = self.vault.broadcast()
-        later = () if data is None else Broadcast.from_bytes(data).keys
-        for keys in (later, self.coordinator.keys):
-            if self.coordinator.publish_anew(keys) == digests.get(number):
-                return
-
-
-@contextmanager
-def lock_folder(folder: Path, patience: float = 0.0) -> Iterator[None]:
-    """The folder, for this process alone; a second server on it is refused after `patience` s."""
-    give_up = time.monotonic() + patience
-    with (folder / "lock").open("w") as file:
+    async def run(self, gateway: Gateway, copies: Path | None) -> None:
+        """Open and close rounds as time passes; ``copies`` gets every checkpoint, too."""
+        await self._copy(gateway, copies)
         while True:
+            await asyncio.sleep(_TICK_SECONDS)
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                if time.monotonic() < give_up:
-                    time.sleep(0.2)
-                    continue
-                raise ValueError(
-                    f"another server runs on {folder}: stop it first, or give this one another "
-                    f"folder."
-                ) from None
-            break
-        yield
+                ended = await asyncio.to_thread(self.tick, time.time())
+            except Exception as error:  # reports are taken meanwhile; an operator must look
+                refused = isinstance(error, OSError)  # `VaultError` is one
+                counts = gateway.metrics.storage if refused else gateway.metrics.rounds
+                counts.labels("tick" if refused else "stuck").inc()
+                LOG.log(
+                    logging.WARNING if refused else logging.ERROR,
+                    "the round cannot be closed, next try in %g s: %s", _RETRY_SECONDS, error,
+                    exc_info=not refused,
+                )  # fmt: skip
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            if isinstance(ended, Closed):
+                await asyncio.to_thread(gateway.refresh)
+                await self._copy(gateway, copies)
+                gateway.metrics.rounds.labels("stepped" if ended.stepped else "passed_over").inc()
+                gateway.metrics.anomalies.inc(ended.anomaly)
+                LOG.log(logging.WARNING if ended.anomaly else logging.INFO, ended.message)
+            elif ended is Verdict.EXTEND:
+                gateway.metrics.rounds.labels("extended").inc()
+                LOG.warning(
+                    "round %d is below its minimum of reports at its deadline: nothing was "
+                    "changed, it stays open.",
+                    self.coordinator.round,
+                )
+            elif ended is Verdict.END:
+                LOG.info(
+                    "round %d has enough reports: those under way are taken, phones are asked no "
+                    "more.",
+                    self.coordinator.round,
+                )
 
-
-def create_or_resume(
-    folder: Path,
-    given: Mapping[str, Any],
-    apps: tuple[str, ...] | None,
-    *,
-    skip_to: int | None = None,
-    before_writing: Callable[[], object] = lambda: None,
-) -> tuple[Coordinator, FederationSettings]:
-    """The coordinator of a folder as it was left, or a new one if the folder holds none.
-
-    All is read and checked before anything is written.
-
-    Parameters
-    ----------
-    given
-        Settings that were asked for this time; see `settings`.
-    apps
-        The list of apps; a federation of the crowd needs none. An existing one takes those that
-        were added at its end.
-    skip_to
-        Pass over rounds until this one, after a restore.
-    before_writing
-        Called once all has been read.
-    """
-    path = folder / "settings.json"
-    settings = settings_for(folder, given, apps)
-    if has_federation(folder):
-        coordinator = Coordinator.resume(
-            folder / "checkpoints", settings.restored_learner, minimum=settings.minimum
-        )
-        if not path.exists():
-            _check_request(coordinator, settings)
-        has_grown = _takes_list(coordinator.learner, apps, folder)
-        before_writing()
-        keep_copy(folder)
-        if has_grown:
-            coordinator.save()
-    else:
-        before_writing()
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        keep_copy(folder)
-        coordinator = Coordinator.start(
-            settings.new_learner(apps), folder / "checkpoints", minimum=settings.minimum
-        )
-    settings.write(path)
-    if skip_to is not None:
-        coordinator.skip_to(skip_to)
-    return coordinator, settings
-
-
-def has_federation(folder: Path) -> bool:
-    """Whether a folder has a federation, or what remains of one."""
-    return (folder / "settings.json").exists() or bool(checkpoints(folder / "checkpoints"))
-
-
-def _check_request(coordinator: Coordinator, settings: FederationSettings) -> None:
-    """Refuse other options than those of a federation whose settings are lost."""
-    asked = Broadcast.from_bytes(coordinator.published()).request
-    given = settings.requests.transitions if settings.learn == "crowd" else settings
-    for name in ("mechanism", "epsilon", "clip", "options"):
-        before, now = getattr(asked, name), getattr(given, name)
-        if before != now:
-            raise ValueError(
-                f"the settings beside {coordinator.folder} are lost, and phones were asked for "
-                f"{name} = {before!r}, not {now!r}: start it with the options of its first start."
-            )
-
-
-def settings_for(
-    folder: Path, given: Mapping[str, Any], apps: tuple[str, ...] | None
-) -> FederationSettings:
-    """The settings that `create_or_resume` would use; nothing is written."""
-    path = folder / "settings.json"
-    if path.exists():
-        return change_settings(FederationSettings.read(path), given)
-    settings = settings_of(given)
-    if "slots" not in given and (apps is None or len(apps) > settings.slots):
-        settings = replace(settings, slots=SLOTS_BY_BUCKET)
-    settings.new_learner(apps)
-    return settings
-
-
-def _takes_list(learner: Learner, apps: tuple[str, ...] | None, folder: Path) -> bool:
-    """Whether a list that was given again has grown: it may where the crowd is learnt."""
-    if apps is None or apps == learner.broadcast.apps:
-        return False
-    if isinstance(learner, CrowdLearner):
-        learner.grow(apps)
-        return True
-    raise ValueError(
-        f"the catalogue of {folder} has {learner.broadcast.n_apps:,} apps and is not the one "
-        f"given: leave --apps out, or begin anew in another folder."
-    )
-
-
-def open_federation(
-    folder: Path,
-    given: Mapping[str, Any],
-    apps: tuple[str, ...] | None,
-    *,
-    now: float,
-    skip_to: int | None = None,
-    new_vault: bool = False,
-    leave_damaged: bool = False,
-    key_rules: KeyRules = DEFAULT_RULES,
-) -> tuple[Federation, FederationSettings]:
-    """The federation of a folder with its vault beside the coordinator; see `create_or_resume`.
-
-    A vault that is gone or damaged beside its checkpoints is refused: where it is gone
-    ``new_vault`` begins one without devices, ``leave_damaged`` continues without the reports that
-    were damaged.
-    """
-    path = folder / VAULT
-
-    def open_vault() -> None:
-        """Before the first checkpoint: from then on one without the other is a loss."""
-        if has_federation(folder):
-            check_vault(path, leave_damaged=leave_damaged, new=new_vault)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        Vault(path).close()
-
-    coordinator, settings = create_or_resume(
-        folder, given, apps, skip_to=skip_to, before_writing=open_vault
-    )
-    written = folder / "settings.json"
-    federation = Federation(coordinator, Vault(path), lambda: FederationSettings.read(written))
-    federation.vault.keys.set_rules(key_rules)
-    federation.resume(now)
-    return federation, settings
-
-
-def keep_copy(folder: Path) -> None:
-    """Keep what another version has left, as it was, before this one writes there."""
-    written_by, copy = folder / WRITTEN_BY, folder / f"before-{__version__}"
-    if written_by.exists() and written_by.read_text(encoding="utf-8").strip() == __version__:
-        return
-    if not copy.exists() and (has_federation(folder) or (folder / GATEWAY_ID).exists()):
-        draft = folder / f".{copy.name}"
-        shutil.rmtree(draft, ignore_errors=True)
-        copy_federation(folder, draft)
-        draft.rename(copy)
-        sync_folder(folder)
-    write_atomically(written_by, f"{__version__}\n".encode())
-
-
-def copy_federation(folder: Path, out: Path) -> None:
-    """Vault, identity, settings and checkpoints, as far as they are there, to another folder.
-
-    The vault is copied before the checkpoints, so these are as new or newer: the server then knows
-    which steps were taken.
-    """
-    (out / "checkpoints").mkdir(parents=True, exist_ok=True, mode=0o700)
-    if (folder / VAULT).exists():
-        with closing(Vault(folder / VAULT, busy_seconds=10.0)) as vault:
-            vault.database.copy_to(out / VAULT)
-    for name in (GATEWAY_ID, "settings.json", WRITTEN_BY):
-        if (folder / name).exists():
-            shutil.copy2(folder / name, out / name)
-    for path in checkpoints(folder / "checkpoints"):
+    async def _copy(self, gateway: Gateway, copies: Path | None) -> None:
+        """If copying fails, the next round does it, and an alarm says so."""
         try:
-            shutil.copy2(path, out / "checkpoints" / path.name)
-        except FileNotFoundError:
-            continue  # the server has dropped it meanwhile: an old one
-
-
-def check_vault(path: Path, *, leave_damaged: bool = False, new: bool = False) -> None:
-    """Refuse a vault that is missing or empty, unless a ``new`` one is meant, or is damaged."""
-    there = path.exists() and path.stat().st_size > 0
-    if not there:
-        if new:
-            return
-        raise ValueError(
-            f"{path} is {'empty' if path.exists() else 'missing'}, but other files of its server "
-            f"are there: restore it from a backup (nextapp admin restore), or begin a new one with "
-            f"--new-vault; then all phones must enrol again."
-        )
-    with closing(Vault(path, leave_damaged=leave_damaged)) as vault:
-        vault.check(leave_damaged=leave_damaged)
-        if vault.round() is None and len(checkpoints(path.parent / "checkpoints")) > 1 and not new:
-            raise ValueError(
-                f"{path} has had no round, but checkpoints of several are there: it is not their "
-                f"vault. Restore that one from a backup (nextapp admin restore), or continue "
-                f"with this one by --new-vault; then all phones must enrol again."
-            )
-
-
-def gateway_identity(data: Path) -> str:
-    """What a gateway is known by: random, made once, kept in its folder.
-
-    So a gateway that comes back under another address or node number is not counted twice.
-    """
-    path = data / GATEWAY_ID
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-    except FileExistsError:
-        return path.read_text(encoding="ascii").strip()
-    with os.fdopen(handle, "w", encoding="ascii") as file:
-        file.write(identity := secrets.token_hex(8))
-    return identity
-
-
-def open_gateway_vault(
-    data: Path,
-    *,
-    new_vault: bool = False,
-    leave_damaged: bool = False,
-    key_rules: KeyRules = DEFAULT_RULES,
-) -> Vault:
-    """The vault of a gateway, checked; options as in `open_federation`."""
-    path = data / VAULT
-    if (data / GATEWAY_ID).exists():
-        check_vault(path, leave_damaged=leave_damaged, new=new_vault)
-    keep_copy(data)
-    Vault(path).close()
-    gateway_identity(data)  # from now on one without the other is a loss
-    vault = Vault(path)
-    vault.keys.set_rules(key_rules)
-    return vault
+            if copies is not None:
+                await asyncio.to_thread(copy_checkpoints, self.coordinator.folder, copies)
+        except OSError as error:
+            gateway.metrics.storage.labels("copies").inc()
+            LOG.warning("checkpoints are not copied to %s: %s", copies, error)

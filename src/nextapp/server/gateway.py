@@ -41,10 +41,10 @@ from nextapp.privacy.tokens import (
     to_base64,
 )
 from nextapp.server.database import VaultError
-from nextapp.server.devices import BadCode, NotIssued
+from nextapp.server.issuing import BadCode, NotIssued
 from nextapp.server.listening import Allowance, ServerLimits, network_of
 from nextapp.server.operator import Metrics
-from nextapp.server.vault import DRAINING, Full, GroupCommit, Outcome, Round, Submission, Vault
+from nextapp.server.vault import Full, GroupCommit, Outcome, Round, Submission, Vault
 from nextapp.wire import MOST_TOKENS, Broadcast, Report, WireError, WrongSize, digest_of
 
 LOG = logging.getLogger("nextapp.gateway")
@@ -166,7 +166,6 @@ class Gateway:
         self._one_of_many = one_of_many
         self._published: PublishedRound | None = None
         self._round: Round | None = None  # the published one, as it was a moment ago
-        self._grace = 0.0
         self._commits: GroupCommit | None = None
         self._asking = Allowance(self.limits.device_burst, self.limits.device_seconds)
         self._downloads = Allowance(self.limits.download_bytes, 1.0 / self.limits.download_rate)
@@ -202,22 +201,20 @@ class Gateway:
 
     def refresh(self) -> None:
         """Hand out the vault's current broadcast from now on."""
-        round, rules = self.vault.round(), self.vault.rules()
-        if round is None or rules is None:
+        round = self.vault.round()
+        if round is None:
             return
         if self._published is None or self._published.round != round.number:
             body = self.vault.broadcast()
             if body is None:
                 return
             self._published = PublishedRound.of(body, self.vault.keys.region)
-        self._round, self._grace = round, rules.grace
+        self._round = round
 
     @property
     def is_open(self) -> bool:
         """Whether phones are asked for reports."""
-        round = self._round
-        asked = round is not None and not round.closed and math.isinf(round.ends)
-        return asked and not self._draining
+        return self._round is not None and self._round.asks and not self._draining
 
     def _open_round(self) -> PublishedRound:
         """The round that phones are asked to report in.
@@ -236,15 +233,14 @@ class Gateway:
 
         Else all who come in its grace would come back in the same second.
         """
-        left = -math.inf if self._round is None else self._round.ends - self._clock()
-        return left + random.uniform(0.0, self._grace) if 0 < left < math.inf else 0.0
+        if self._round is None or not 0 < (left := self._round.ends - self._clock()) < math.inf:
+            return 0.0
+        return left + random.uniform(0.0, self._round.rules.grace)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """While this lasts reports are written, and the vault is followed."""
-        self._commits = GroupCommit(
-            self.vault, self.limits.waiting_reports, self.metrics.observe_commit
-        )
+        self._commits = GroupCommit(self.vault, self.limits.waiting_reports, self._count_commit)
         self.refresh()
         following = asyncio.create_task(self._follow())
         try:
@@ -259,7 +255,7 @@ class Gateway:
             await asyncio.sleep(_FOLLOW_SECONDS)
             try:
                 await asyncio.to_thread(self.refresh)
-                self._draining = DRAINING in await asyncio.to_thread(self.vault.flags)
+                self._draining = await asyncio.to_thread(self.vault.drains)
                 if time.monotonic() - forgotten > _ORDER_SECONDS:
                     await asyncio.to_thread(self.vault.forget_order)
                     forgotten = time.monotonic()
@@ -267,6 +263,10 @@ class Gateway:
             except (VaultError, ValueError) as error:
                 self.metrics.storage.labels("refresh").inc()
                 LOG.warning("phones still get the broadcast of before: %s", error)
+
+    def _count_commit(self, n_reports: int, seconds: float) -> None:
+        self.metrics.commit_reports.observe(n_reports)
+        self.metrics.commit_seconds.observe(seconds)
 
     # Reports, the hot path: no framework between the socket and the vault
 

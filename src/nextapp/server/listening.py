@@ -1,4 +1,4 @@
-"""How connections come in: within limits, counted once accepted, and served until a signal.
+"""A server's process: connections within limits, its log, and its end by a signal.
 
 What one client may ask of a gateway is held in memory and written nowhere. Connections that are
 slow or endless are ended before they cost anything.
@@ -26,27 +26,22 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from nextapp.server.certificates import ServedCertificate
-from nextapp.server.coordinator import Closed, copy_checkpoints
-from nextapp.server.database import VaultError
 from nextapp.server.operator import Metrics
-from nextapp.server.vault import Verdict
 
 if TYPE_CHECKING:
     from nextapp.server.federation import Federation
     from nextapp.server.gateway import Gateway
 
 LOG = logging.getLogger("nextapp.gateway")
-ROUNDS_LOG = logging.getLogger("nextapp.coordinator")
 
-_TICK_SECONDS = 0.1
-_RETRY_SECONDS = 5.0
 _NO_FILES_SECONDS = 0.1
 _STOPPING_SECONDS = 5.0  # for handshakes that are under way when the server stops
 _CERTIFICATE_SECONDS = 60.0  # between two looks at the files of the certificate
@@ -549,7 +544,7 @@ def serve(
         )  # fmt: skip
         tasks = [asyncio.create_task(_renewing(certificate)), asyncio.create_task(_watched())]
         if federation is not None:
-            tasks.append(asyncio.create_task(_ticking(federation, gateway, copies)))
+            tasks.append(asyncio.create_task(federation.run(gateway, copies)))
         beside = None
         if operator is not None:
             beside = _Beside(_operator_config(operator[0]))
@@ -604,49 +599,65 @@ async def _renewing(certificate: ServedCertificate | None) -> None:
             LOG.info("the certificate was renewed, it is valid until %s", certificate.expires)
 
 
-async def _ticking(federation: Federation, gateway: Gateway, copies: Path | None) -> None:
-    await _copy(federation, gateway, copies)
-    while True:
-        await asyncio.sleep(_TICK_SECONDS)
-        try:
-            ended = await asyncio.to_thread(federation.tick, time.time())
-        except (VaultError, OSError) as error:
-            gateway.metrics.storage.labels("tick").inc()
-            ROUNDS_LOG.warning(
-                "the round cannot be closed, next try in %g s: %s", _RETRY_SECONDS, error
-            )
-            await asyncio.sleep(_RETRY_SECONDS)
-            continue
-        except Exception:  # reports are taken meanwhile; an operator must look
-            gateway.metrics.rounds.labels("stuck").inc()
-            ROUNDS_LOG.exception("the round cannot be closed, next try in %g s", _RETRY_SECONDS)
-            await asyncio.sleep(_RETRY_SECONDS)
-            continue
-        if isinstance(ended, Closed):
-            await asyncio.to_thread(gateway.refresh)
-            await _copy(federation, gateway, copies)
-            gateway.metrics.rounds.labels("stepped" if ended.stepped else "passed_over").inc()
-            gateway.metrics.anomalies.inc(ended.anomaly)
-            ROUNDS_LOG.log(logging.WARNING if ended.anomaly else logging.INFO, ended.message)
-        elif ended is Verdict.EXTEND and (rules := federation.rules) is not None:
-            gateway.metrics.rounds.labels("extended").inc()
-            ROUNDS_LOG.warning(
-                "round %d is below its minimum of %d reports at its deadline: nothing was "
-                "changed, it stays open for another %g s.",
-                federation.coordinator.round, rules.minimum, rules.seconds,
-            )  # fmt: skip
-        elif ended is Verdict.END:
-            ROUNDS_LOG.info(
-                "round %d has enough reports: those under way are taken, phones are asked no more.",
-                federation.coordinator.round,
-            )
+# The log: one line an event, with level and UTC, plain or as JSON; floods are held back.
+# No line says anything about a client: no address, no token, no report.
+
+Form = Literal["plain", "json"]
+
+QUIET_SECONDS = 30.0
+"""The same event is logged once in this time; then how often it came meanwhile."""
 
 
-async def _copy(federation: Federation, gateway: Gateway, copies: Path | None) -> None:
-    """Copy the checkpoints elsewhere; if that fails, the next round does it, and an alarm says."""
-    try:
-        if copies is not None:
-            await asyncio.to_thread(copy_checkpoints, federation.coordinator.folder, copies)
-    except OSError as error:
-        gateway.metrics.storage.labels("copies").inc()
-        ROUNDS_LOG.warning("checkpoints are not copied to %s: %s", copies, error)
+def start_log(form: Form = "plain", level: int = logging.INFO) -> None:
+    """Log to standard error from now on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Lines(form))
+    handler.addFilter(OnceInAWhile())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+class OnceInAWhile(logging.Filter):
+    """Lets a warning through once in `seconds`, with any arguments, and counts the others.
+
+    Records below the level of a warning, such as the end of a round, always pass.
+    """
+
+    def __init__(
+        self, seconds: float = QUIET_SECONDS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__()
+        self._seconds, self._clock = seconds, clock
+        self._last: dict[tuple[str, str], tuple[float, int]] = {}  # when it came, how many since
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING:
+            return True
+        key, now = (record.name, str(record.msg)), self._clock()
+        before, held_back = self._last.get(key, (-self._seconds, 0))
+        if now - before < self._seconds:
+            self._last[key] = (before, held_back + 1)
+            return False
+        self._last[key] = (now, 0)
+        if held_back:
+            words = record.getMessage()
+            record.msg = f"{words} (and {held_back:,} like it since)"
+            record.args = ()
+        return True
+
+
+class _Lines(logging.Formatter):
+    """One line for each event."""
+
+    def __init__(self, form: Form) -> None:
+        super().__init__()
+        self._form = form
+
+    def format(self, record: logging.LogRecord) -> str:
+        created = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        when, level = created.replace("+00:00", "Z"), record.levelname.lower()
+        message = record.getMessage()
+        if record.exc_info:
+            message += "\n" + self.formatException(record.exc_info)
+        if self._form == "plain":
+            return f"{when} {level:7} {message}"
+        return json.dumps({"time": when, "level": level, "part": record.name, "message": message})

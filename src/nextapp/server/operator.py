@@ -1,4 +1,4 @@
-"""What an operator sees of a server: its log, its metrics, and whether it lives and is ready.
+"""What an operator sees of a server: its metrics, and whether it lives and is ready.
 
 The operator's listener is kept apart from the phones' port, on loopback by default:
 nobody but the operator learns how many phones there are.
@@ -7,8 +7,7 @@ nobody but the operator learns how many phones there are.
     GET /ready     200 while a round is open and a report can be stored, else 503 and why
     GET /metrics   text for Prometheus, for those who know the secret in the server's folder
 
-No line of the log and no label of a metric says anything about a client: no address, no token, no
-report.
+No label of a metric says anything about a client: no address, no token, no report.
 """
 
 from __future__ import annotations
@@ -16,19 +15,14 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
-import json
-import logging
 import platform
 import re
 import secrets
 import shutil
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from prometheus_client import (
     CollectorRegistry,
@@ -126,10 +120,6 @@ class Metrics:
     def _histogram(self, name: str, words: str, bounds: Sequence[float] = _SECONDS) -> Histogram:
         return Histogram(name, words, registry=self.registry, buckets=bounds)
 
-    def observe_commit(self, n_reports: int, seconds: float) -> None:
-        self.commit_reports.observe(n_reports)
-        self.commit_seconds.observe(seconds)
-
 
 class _Readings(Collector):
     """Gauges that are read when they are asked for: the vault, the disk, the certificate."""
@@ -164,12 +154,12 @@ def _disk_values(vault: Path) -> Iterator[tuple[str, float, str]]:
 
 def _vault_values(vault: Vault) -> Iterator[tuple[str, float, str]]:
     yield "devices", vault.devices.count(), "Devices enrolled."
-    round, rules = vault.round(), vault.rules()
-    if round is not None and rules is not None:
+    round = vault.round()
+    if round is not None:
         yield "round_number", round.number, "The current round."
         yield "round_reports", round.n_reports, "Reports of the current round."
-        yield "round_goal", rules.goal, "Reports at which a round closes."
-        yield "round_minimum", rules.minimum, "Reports below which it changes nothing."
+        yield "round_goal", round.goal, "Reports at which a round closes."
+        yield "round_minimum", round.rules.minimum, "Reports below which it changes nothing."
         yield "round_opened_seconds", round.opened, "When it opened, since 1970."
         yield "round_deadline_seconds", round.deadline, "When its time is over, since 1970."
         yield "round_extensions", round.extensions, "Deadlines passed below the minimum."
@@ -247,66 +237,3 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return name == "localhost"
     return True
-
-
-# The log: one line an event, with level and UTC, plain or as JSON; floods are held back.
-
-Form = Literal["plain", "json"]
-
-QUIET_SECONDS = 30.0
-"""The same event is logged once in this time; then how often it came meanwhile."""
-
-
-def start_log(form: Form = "plain", level: int = logging.INFO) -> None:
-    """Log to standard error from now on."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Lines(form))
-    handler.addFilter(OnceInAWhile())
-    logging.basicConfig(level=level, handlers=[handler], force=True)
-
-
-class OnceInAWhile(logging.Filter):
-    """Lets a warning through once in `seconds`, with any arguments, and counts the others.
-
-    Records below the level of a warning, such as the end of a round, always pass.
-    """
-
-    def __init__(
-        self, seconds: float = QUIET_SECONDS, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        super().__init__()
-        self._seconds, self._clock = seconds, clock
-        self._last: dict[tuple[str, str], tuple[float, int]] = {}  # when it came, how many since
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno < logging.WARNING:
-            return True
-        key, now = (record.name, str(record.msg)), self._clock()
-        before, held_back = self._last.get(key, (-self._seconds, 0))
-        if now - before < self._seconds:
-            self._last[key] = (before, held_back + 1)
-            return False
-        self._last[key] = (now, 0)
-        if held_back:
-            words = record.getMessage()
-            record.msg = f"{words} (and {held_back:,} like it since)"
-            record.args = ()
-        return True
-
-
-class _Lines(logging.Formatter):
-    """One line for each event."""
-
-    def __init__(self, form: Form) -> None:
-        super().__init__()
-        self._form = form
-
-    def format(self, record: logging.LogRecord) -> str:
-        created = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        when, level = created.replace("+00:00", "Z"), record.levelname.lower()
-        message = record.getMessage()
-        if record.exc_info:
-            message += "\n" + self.formatException(record.exc_info)
-        if self._form == "plain":
-            return f"{when} {level:7} {message}"
-        return json.dumps({"time": when, "level": level, "part": record.name, "message": message})

@@ -29,7 +29,7 @@ from nextapp.storage import write_atomically
 from nextapp.wire import Buckets, ModelSettings, ReportRequest, model_settings_from
 
 CHANGEABLE = ("goal", "minimum", "deadline", "grace")
-"""May change between two starts, or by `administration.change`."""
+"""May change between two starts, or by `folders.change`."""
 
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "crowd": {"mechanism": "walsh", "epsilon": 1.0},
@@ -42,10 +42,6 @@ report and a day unless their owners say otherwise, and 10 is what they allow fo
 seqmf: the paper's app vectors. What a report is and what it costs has no default there.
 """
 
-SMALLEST_GOAL = 10_000  # by default, while few phones are enrolled
-_MINIMA = 10  # by default a deadline lets as many times the minimum of reports be expected
-_DAY, _DAYS_A_REPORT = 86_400.0, 30.0  # a phone has one report in a period of its key
-
 ANSWER_NORM = 1.0
 """The ℓ2 norm of what a phone tells of its launches or transitions, so the clip of the crowd."""
 
@@ -56,7 +52,7 @@ class FederationSettings:
 
     ``deadline`` is how many seconds a round is open; ``goal``, ``minimum`` and ``grace`` as in
     `RoundRules`. These four may change between two starts; goal and deadline follow from the number
-    of phones where they are None (`rules`). The others are fixed with the first start: what is
+    of phones where they are None. The others are fixed with the first start: what is
     learnt and the privacy of the reports depend on them. `settings_of` knows the `DEFAULTS`.
 
     ``learn`` is crowd or seqmf. The crowd: ``buckets`` and ``salt`` make the catalogue where no
@@ -94,7 +90,7 @@ class FederationSettings:
             raise ValueError(unknown("optimiser", self.optimiser, OPTIMISERS))
         if self.mechanism not in MECHANISMS:
             raise ValueError(unknown("mechanism", self.mechanism, MECHANISMS))
-        self.rules(0)
+        self.rules.open_round(0, 0.0)
         if self.learn == "crowd":
             requests = self.requests
             Buckets(self.buckets, self.salt, np.zeros(0, np.int64))
@@ -104,23 +100,10 @@ class FederationSettings:
             self._optimiser()
             self._mechanism(1, self.dim, self.clip)
 
-    def rules(self, n_phones: int, before: RoundRules | None = None) -> RoundRules:
-        """The rules of a round that opens now; with ``before``, of the round that has those.
-
-        By default the goal is one report of each phone, so that a peak ends no round; the deadline
-        is when ten times the minimum has come if each phone reports once in 30 days, but a day at
-        least, and 30 at most.
-        """
-        goal, seconds = self.goal, self.deadline
-        if goal is None:
-            goal = before.goal if before else max(SMALLEST_GOAL, self.minimum, n_phones)
-        if seconds is None and before:
-            seconds = before.seconds
-        elif seconds is None:
-            enough = n_phones >= self.minimum  # else it stays open until there are more
-            days = _MINIMA * self.minimum * _DAYS_A_REPORT / n_phones if enough else 1.0
-            seconds = _DAY * min(max(days, 1.0), _DAYS_A_REPORT)
-        return RoundRules(goal, self.minimum, seconds, self.grace)
+    @property
+    def rules(self) -> RoundRules:
+        """Those of each round."""
+        return RoundRules(self.goal, self.minimum, self.deadline, self.grace)
 
     @property
     def requests(self) -> CrowdRequests:

@@ -15,14 +15,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import json
 import math
 import secrets
 import sqlite3
 import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
@@ -32,8 +32,7 @@ from nextapp.privacy import Mechanism
 from nextapp.privacy.mechanism import Tally
 from nextapp.privacy.tokens import Token
 from nextapp.server.database import Database, VaultDamaged, VaultError, row_sum
-from nextapp.server.devices import DEVICES_SCHEMA, Devices
-from nextapp.server.token_keys import TOKEN_KEYS_SCHEMA, TokenKeys, key_mark
+from nextapp.server.issuing import ISSUING_SCHEMA, Devices, TokenKeys, key_mark
 from nextapp.wire import Report, digest_of
 
 GATEWAY_ID = "gateway-id"
@@ -42,8 +41,9 @@ GATEWAY_ID = "gateway-id"
 REGION = "main"
 """The region of a gateway that is the only one."""
 
-DRAINING = "draining"
-"""A flag: no new reports are taken."""
+SMALLEST_GOAL = 10_000  # by default, while few phones are enrolled
+_MINIMA = 10  # by default a deadline lets as many times the minimum of reports be expected
+_DAY, _DAYS_A_REPORT = 86_400.0, 30.0  # a phone has one report in a period of its key
 
 _REPORTS_AT_ONCE = 4096
 _MINGLED = 1024  # reports that lie in random order among each other: few pages a commit
@@ -51,28 +51,24 @@ _GROUPS_AT_ONCE = 8  # of them: some hundredths of a second
 _BUSY_SECONDS = 2.0
 _MOST_AT_ONCE = 1000  # reports in one transaction
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 _SCHEMA = (
-    DEVICES_SCHEMA
-    + TOKEN_KEYS_SCHEMA
+    ISSUING_SCHEMA
     + """
 CREATE TABLE rounds (
-    number INTEGER PRIMARY KEY, opened REAL NOT NULL, deadline REAL NOT NULL,
-    n_reports INTEGER NOT NULL, extensions INTEGER NOT NULL, closed INTEGER NOT NULL,
-    ends REAL NOT NULL, goal INTEGER NOT NULL, minimum INTEGER NOT NULL, seconds REAL NOT NULL,
-    grace REAL NOT NULL) STRICT;
+    number INTEGER PRIMARY KEY, n_reports INTEGER NOT NULL, closed INTEGER NOT NULL,
+    words TEXT NOT NULL) STRICT;
 CREATE TABLE broadcasts (number INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT;
 CREATE TABLE digests (
     number INTEGER PRIMARY KEY, sha256 TEXT NOT NULL, row_sum INTEGER NOT NULL) STRICT;
 CREATE TABLE reports (
-    key BLOB PRIMARY KEY, payload BLOB NOT NULL, checksum INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+    key BLOB PRIMARY KEY, payload BLOB NOT NULL, row_sum INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE tallies (
     number INTEGER PRIMARY KEY, n_reports INTEGER NOT NULL, tally BLOB NOT NULL,
-    shape TEXT NOT NULL, checksum BLOB NOT NULL) STRICT;
-CREATE TABLE flags (name TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
+    shape TEXT NOT NULL, row_sum INTEGER NOT NULL) STRICT;
 """
 )
-_SEALED = ("rounds", "token_keys", "key_rules", "flags", "sqlite_sequence")
+_SEALED = ("rounds", "token_keys")
 
 
 class Verdict(Enum):
@@ -86,47 +82,44 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class RoundRules:
-    """A round ends at ``goal`` reports, or at its deadline with ``minimum`` or more.
+    """A round ends at ``goal`` reports, or ``seconds`` after it opened with ``minimum`` or more.
 
     It closes ``grace`` seconds later: a phone draws a report, and spends its ε, some minutes before
     the report arrives. A round below the minimum at its deadline changes nothing: it stays open
     with the reports it has for another ``seconds``, so that no phone has spent its ε in vain.
+
+    Goal and seconds follow from the number of phones where they are None. Then the goal is one
+    report of each phone, so that a peak ends no round; the deadline is when ten times the minimum
+    has come if each phone reports once in 30 days, but a day at least, and 30 at most.
     """
 
-    goal: int
+    goal: int | None
     minimum: int
-    seconds: float
+    seconds: float | None
     grace: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 1 <= self.minimum <= self.goal:
+        if self.minimum < 1 or (self.goal is not None and self.goal < self.minimum):
             raise ValueError(
                 f"a round needs 1 <= minimum <= goal, got minimum {self.minimum!r} and goal "
                 f"{self.goal!r}."
             )
-        if not (math.isfinite(self.seconds) and self.seconds > 0):
+        if self.seconds is not None and not (math.isfinite(self.seconds) and self.seconds > 0):
             raise ValueError(f"a round's seconds must be a number > 0, got {self.seconds!r}.")
         if not (math.isfinite(self.grace) and self.grace >= 0):
             raise ValueError(f"a round's grace must be a number >= 0, got {self.grace!r}.")
 
-    def open_round(self, number: int, now: float) -> Round:
-        return Round(number, opened=now, deadline=now + self.seconds)
+    def goal_of(self, n_phones: int) -> int:
+        return self.goal or max(SMALLEST_GOAL, self.minimum, n_phones)
 
-    def verdict(self, round: Round, now: float) -> Verdict:
-        if math.isfinite(round.ends):
-            return Verdict.WAIT if 0 < round.ends - now <= self.grace else Verdict.CLOSE
-        if round.n_reports < self.goal:
-            if 0 < round.deadline - now <= self.seconds:
-                return Verdict.WAIT
-            if round.n_reports < self.minimum:
-                return Verdict.EXTEND
-        return Verdict.END if self.grace else Verdict.CLOSE
+    def seconds_of(self, n_phones: int) -> float:
+        enough = n_phones >= self.minimum  # else it stays open until there are more
+        days = _MINIMA * self.minimum * _DAYS_A_REPORT / n_phones if enough else 1.0
+        return self.seconds or _DAY * min(max(days, 1.0), _DAYS_A_REPORT)
 
-    def end_round(self, round: Round, now: float) -> Round:
-        return replace(round, ends=now + self.grace)
-
-    def extend_round(self, round: Round, now: float) -> Round:
-        return replace(round, deadline=now + self.seconds, extensions=round.extensions + 1)
+    def open_round(self, number: int, now: float, n_phones: int = 0) -> Round:
+        seconds = self.seconds_of(n_phones)
+        return Round(number, now, now + seconds, self.goal_of(n_phones), seconds, rules=self)
 
 
 @dataclass(frozen=True)
@@ -140,10 +133,56 @@ class Round:
     number: int
     opened: float
     deadline: float
+    goal: int
+    seconds: float
     n_reports: int = 0
     extensions: int = 0
     closed: bool = False
     ends: float = math.inf
+    rules: RoundRules = field(kw_only=True)
+
+    def verdict(self, now: float) -> Verdict:
+        if self.closed:
+            return Verdict.CLOSE
+        if math.isfinite(self.ends):
+            return Verdict.WAIT if 0 < self.ends - now <= self.rules.grace else Verdict.CLOSE
+        if self.n_reports < self.goal:
+            if 0 < self.deadline - now <= self.seconds:
+                return Verdict.WAIT
+            if self.n_reports < self.rules.minimum:
+                return Verdict.EXTEND
+        return Verdict.END if self.rules.grace else Verdict.CLOSE
+
+    def after(self, verdict: Verdict, now: float) -> Round:
+        """The round once that is done."""
+        if verdict is Verdict.CLOSE:
+            return replace(self, closed=True)
+        if verdict is Verdict.END:
+            return replace(self, ends=now + self.rules.grace)
+        if verdict is Verdict.EXTEND:
+            return replace(self, deadline=now + self.seconds, extensions=self.extensions + 1)
+        return self
+
+    def amended(self, rules: RoundRules, now: float) -> Round:
+        """With other rules; its time starts anew if that has changed."""
+        goal, seconds = rules.goal or max(self.goal, rules.minimum), rules.seconds or self.seconds
+        deadline = self.deadline if seconds == self.seconds else now + seconds
+        return replace(self, goal=goal, seconds=seconds, deadline=deadline, rules=rules)
+
+    @property
+    def words(self) -> str:
+        """All of it; the inverse is `of`."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of(cls, words: str) -> Round:
+        values = json.loads(words)
+        return cls(**{**values, "rules": RoundRules(**values["rules"])})
+
+    @property
+    def asks(self) -> bool:
+        """Whether phones are asked for reports."""
+        return not self.closed and math.isinf(self.ends)
 
 
 class Outcome(Enum):
@@ -179,26 +218,12 @@ class Vault:
     """The file, for one gateway process and any number of helpers on the same machine.
 
     Methods may be called from any thread; what writes does so one after the other. Every method
-    raises `VaultError` where the storage refuses, and then nothing has changed. A write-ahead log
-    that has lost commits is refused (`VaultDamaged`), unless by ``leave_damaged``.
+    raises `VaultError` where the storage refuses, and then nothing has changed.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        busy_seconds: float = _BUSY_SECONDS,
-        leave_damaged: bool = False,
-    ) -> None:
+    def __init__(self, path: Path, *, busy_seconds: float = _BUSY_SECONDS) -> None:
         self.path = path
-        self.database = Database(
-            path,
-            _SCHEMA,
-            SCHEMA_VERSION,
-            _SEALED,
-            busy_seconds=busy_seconds,
-            leave_damaged=leave_damaged,
-        )
+        self.database = Database(path, _SCHEMA, SCHEMA_VERSION, _SEALED, busy_seconds=busy_seconds)
         identity = path.with_name(GATEWAY_ID)
         region = identity.read_text(encoding="ascii").strip() if identity.exists() else REGION
         self.keys = TokenKeys(self.database, region)
@@ -223,7 +248,7 @@ class Vault:
 
     # Rounds
 
-    def publish(self, round: Round, broadcast: bytes, rules: RoundRules) -> None:
+    def publish(self, round: Round, broadcast: bytes) -> None:
         """Open a round with its broadcast; done again for the same round it changes nothing.
 
         The round before must have been reduced. Tallies of rounds long past are dropped.
@@ -244,24 +269,18 @@ class Vault:
             write.execute("DELETE FROM rounds")
             write.execute("DELETE FROM broadcasts")
             write.execute("DELETE FROM tallies WHERE number < ?", (round.number - 8,))
-            write.execute(
-                "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (round.number, round.opened, round.deadline, 0, round.extensions, 0, round.ends,
-                 rules.goal, rules.minimum, rules.seconds, rules.grace),
-            )  # fmt: skip
+            write.execute("INSERT INTO rounds VALUES (?, 0, 0, ?)", (round.number, round.words))
             write.execute("INSERT INTO broadcasts VALUES (?, ?)", (round.number, broadcast))
             row = round.number, digest_of(broadcast)
             write.execute("INSERT INTO digests VALUES (?, ?, ?)", (*row, row_sum(*row)))
 
     def round(self) -> Round | None:
         """The current round, or None before the first."""
-        row = self.database.row(
-            "SELECT number, opened, deadline, n_reports, extensions, closed, ends FROM rounds"
-        )
+        row = self.database.row("SELECT words, n_reports, closed FROM rounds")
         if row is None:
             return None
-        number, opened, deadline, n_reports, extensions, closed, ends = row
-        return Round(number, opened, deadline, n_reports, extensions, bool(closed), ends)
+        words, n_reports, closed = row
+        return replace(Round.of(words), n_reports=n_reports, closed=bool(closed))
 
     def broadcast(self) -> bytes | None:
         """The broadcast of the current round as it is handed out, or None before the first."""
@@ -275,51 +294,33 @@ class Vault:
             (first, most),
         )
 
-    def rules(self) -> RoundRules | None:
-        """The rules of the current round, or None before the first."""
-        row = self.database.row("SELECT goal, minimum, seconds, grace FROM rounds")
-        return None if row is None else RoundRules(*row)
-
     def amend(self, rules: RoundRules, now: float) -> None:
-        """Other rules for the current round; its time starts anew if that has changed."""
-        before = self.rules()
-        if before is None or before == rules:
-            return
-        with self.database.transaction() as write:
-            write.execute(
-                "UPDATE rounds SET goal = ?, minimum = ?, grace = ?",
-                (rules.goal, rules.minimum, rules.grace),
-            )
-            if rules.seconds != before.seconds:
-                write.execute(
-                    "UPDATE rounds SET seconds = ?, deadline = ?",
-                    (rules.seconds, now + rules.seconds),
-                )
+        """Other rules for the current round and all that follow."""
+        round = self.round()
+        if round is not None:
+            self.set_round(round.amended(rules, now))
 
     def settle(self, now: float) -> Verdict:
         """Hold the current round against its rules, and end, close or extend it as they say."""
-        rules, round = self.rules(), self.round()
-        if rules is None or round is None:
+        round = self.round()
+        if round is None:
             raise ValueError("no round is open in this vault yet: publish one.")
-        if round.closed:
-            return Verdict.CLOSE
-        verdict = rules.verdict(round, now)
-        if verdict is Verdict.CLOSE:
-            self.close_round(round.number)
-        elif verdict is Verdict.EXTEND:
-            self.set_times(rules.extend_round(round, now))
-        elif verdict is Verdict.END:
-            self.set_times(rules.end_round(round, now))
+        verdict = round.verdict(now)
+        self.set_round(round.after(verdict, now))
         return verdict
 
-    def set_times(self, round: Round) -> None:
-        """Take over deadline and end of a round that is not closed."""
-        with self.database.transaction() as write:
-            write.execute(
-                "UPDATE rounds SET deadline = ?, extensions = ?, ends = ? "
-                "WHERE number = ? AND closed = 0",
-                (round.deadline, round.extensions, round.ends, round.number),
-            )
+    def set_round(self, round: Round) -> None:
+        """Take over times and rules of the current round, and that it is closed."""
+        there = self.round()
+        if there is None or there.number != round.number:
+            return
+        new = replace(round, opened=there.opened, n_reports=there.n_reports)
+        if new != there:
+            with self.database.transaction() as write:
+                write.execute(
+                    "UPDATE rounds SET words = ?, closed = max(closed, ?) WHERE number = ?",
+                    (new.words, new.closed, new.number),
+                )
 
     def close_round(self, number: int) -> None:
         """From now on round `number` takes no reports; closing it again changes nothing."""
@@ -329,7 +330,7 @@ class Vault:
     def probe(self) -> None:
         """Write to the disk what is there already; raises `VaultError` where it takes nothing."""
         with self.database.transaction() as write:
-            write.execute("UPDATE rounds SET extensions = extensions")
+            write.execute("UPDATE rounds SET n_reports = n_reports")
 
     # Reports
 
@@ -358,7 +359,7 @@ class Vault:
                     held[mark] = digest
                     spent += [mark, digest, row_sum(mark, digest)]
                     key = group + secrets.token_bytes(8)
-                    reports += [key, one.payload, zlib.crc32(key + one.payload)]
+                    reports += [key, one.payload, row_sum(key, one.payload)]
                     outcomes.append(Outcome.ACCEPTED)
             if spent:
                 n = len(spent) // 3
@@ -390,30 +391,22 @@ class Vault:
                 f"{n_reports + n_damaged}: the vault {self.path} was changed by another hand; "
                 f"restore it from a backup."
             )
+        row = number, n_reports, tally.astype("<i8").tobytes(), ",".join(map(str, tally.shape))
         with self.database.transaction() as write:
-            if (
-                write.execute("SELECT 1 FROM tallies WHERE number = ?", (number,)).fetchone()
-                is None
-            ):
-                row = (
-                    number, n_reports, tally.astype("<i8").tobytes(),
-                    ",".join(map(str, tally.shape)),
-                )  # fmt: skip
-                write.execute("INSERT INTO tallies VALUES (?, ?, ?, ?, ?)", (*row, _checksum(*row)))
-                write.execute("DELETE FROM reports")
+            write.execute(
+                "INSERT OR IGNORE INTO tallies VALUES (?, ?, ?, ?, ?)", (*row, row_sum(*row))
+            )
+            write.execute("DELETE FROM reports")
         self.database.truncate_log()
         return Reduced(number, n_reports, tally, n_damaged)
 
     def reduced(self, number: int) -> Reduced | None:
         """The tally of a round that was reduced before, if it is still kept."""
-        row = self.database.row(
-            "SELECT number, n_reports, tally, shape, checksum FROM tallies WHERE number = ?",
-            (number,),
-        )
+        row = self.database.row("SELECT * FROM tallies WHERE number = ?", (number,))
         if row is None:
             return None
         *row, checksum = row
-        if _checksum(*row) != checksum:
+        if row_sum(*row) != checksum:
             raise VaultDamaged(
                 f"the sum of round {number} in {self.path} is not what was written there: the disk "
                 f"has damaged it. Restore the vault from a backup, or pass the round over with "
@@ -428,99 +421,60 @@ class Vault:
         last = b""
         while True:
             rows = self.database.rows(
-                "SELECT key, payload, checksum FROM reports WHERE key > ? ORDER BY key LIMIT ?",
+                "SELECT * FROM reports WHERE key > ? ORDER BY key LIMIT ?",
                 (last, _REPORTS_AT_ONCE),
             )
             if not rows:
                 return
             last = rows[-1][0]
-            good = [
-                payload
-                for key, payload, checksum in rows
-                if isinstance(payload, bytes) and zlib.crc32(key + payload) == checksum
-            ]
+            good = [payload for key, payload, checksum in rows if row_sum(key, payload) == checksum]
             yield good, len(rows) - len(good)
 
     # The operator
 
-    def raise_flag(self, name: str, up: bool = True) -> None:
-        """Tell the running server something, such as `DRAINING`; it stands until it is lowered."""
-        with self.database.transaction() as write:
-            write.execute("DELETE FROM flags WHERE name = ?", (name,))
-            if up:
-                write.execute("INSERT INTO flags VALUES (?)", (name,))
+    def drain(self, drains: bool = True) -> None:
+        """Let whoever takes reports take none, until this is ended."""
+        self.database.wish(drain=drains)
 
-    def flags(self) -> frozenset[str]:
-        return frozenset(row[0] for row in self.database.rows("SELECT name FROM flags"))
+    def drains(self) -> bool:
+        return bool(self.database.wishes().get("drain"))
 
     def check(self, *, leave_damaged: bool = False) -> None:
         """Read all of it; raises `VaultDamaged` where it is not what was written.
 
-        ``leave_damaged``: reports that are damaged are accepted and left out by `reduce`, a count
-        of reports that is wrong is made right, and other rows are taken as they are.
+        ``leave_damaged``: rows that are damaged are left out, and what is there is continued with.
         """
-        rows = self.database.rows
-        words = [row[0] for row in rows("PRAGMA integrity_check(10)")]
-        broadcasts = rows(
-            "SELECT number, data, sha256 FROM broadcasts LEFT JOIN digests USING (number)"
-        )
-        sums = [row[0] for row in rows("SELECT number FROM tallies")]
-        rounds = rows(
-            "SELECT number, n_reports, (SELECT count(*) FROM reports), data IS NULL "
-            "FROM rounds LEFT JOIN broadcasts USING (number)"
-        )
-        if words != ["ok"]:
-            raise VaultDamaged(
-                f"{self.path} is damaged: {'; '.join(words)}. Restore it from a backup."
-            )
-        for number, data, digest in broadcasts:
-            if digest_of(data) != digest:
+        damage, round, data = self.database.damage(), self.round(), self.broadcast()
+        if round is not None:
+            if data is None or dict(self.digests(round.number, 1)) != {
+                round.number: digest_of(data)
+            }:
                 raise VaultDamaged(
-                    f"the broadcast of round {number} in {self.path} is not what was written "
+                    f"the broadcast of round {round.number} in {self.path} is not what was written "
                     f"there. Restore the vault from a backup."
                 )
-        for number in sums:
-            self.reduced(number)
-        for number, n_counted, n_there, no_broadcast in rounds:
-            if no_broadcast:
-                raise VaultDamaged(
-                    f"round {number} in {self.path} has no broadcast: its number is not what was "
-                    f"written there. Restore the vault from a backup."
+            reduced = "number IN (SELECT number FROM tallies)"
+            there = f"SELECT n_reports, (SELECT count(*) FROM reports), {reduced} FROM rounds"
+            n_counted, n_there, is_reduced = self.database.row(there)
+            if n_counted != n_there and not is_reduced:
+                damage.append(
+                    f"round {round.number} has counted {n_counted:,} reports and holds {n_there:,}"
                 )
-            if number in sums or n_counted == n_there:
-                continue
-            if not leave_damaged:
-                raise VaultDamaged(
-                    f"round {number} in {self.path} has counted {n_counted:,} reports and holds "
-                    f"{n_there:,}. Restore the vault from a backup, or start with --leave-damaged "
-                    f"to continue with those it holds."
-                )
-            with self.database.transaction() as write:
-                write.execute("UPDATE rounds SET n_reports = (SELECT count(*) FROM reports)")
-        others = [*self.database.damage(), *self._foreign_keys()]
-        if others and not leave_damaged:
+        ids = [row[0] for row in self.database.rows("SELECT id FROM token_keys")]
+        if not all(name.startswith(f"{self.keys.region}-") for name in ids):
+            damage.append(f"its keys are not of the region of {self.path.with_name(GATEWAY_ID)}")
+        if damage and not leave_damaged:
             raise VaultDamaged(
-                f"{self.path} is damaged: {'; '.join(others)}. Restore it from a backup, or start "
+                f"{self.path} is damaged: {'; '.join(damage)}. Restore it from a backup, or start "
                 f"with --leave-damaged to continue with what is there."
             )
-        if others:
-            self.database.accept_damage()
-        (n_damaged,) = self.database.row(
-            "SELECT count(*) FROM reports WHERE checksum != crc32(CAST(key || payload AS BLOB))"
-        )
-        if n_damaged and not leave_damaged:
-            raise VaultDamaged(
-                f"{n_damaged:,} reports of the current round in {self.path} are not what was "
-                f"written there. Restore the vault from a backup, or start with --leave-damaged to "
-                f"continue without them."
-            )
-
-    def _foreign_keys(self) -> list[str]:
-        region = f"{self.keys.region}-"
-        ids = [row[0] for row in self.database.rows("SELECT id FROM token_keys")]
-        if all(name.startswith(region) for name in ids):
-            return []
-        return [f"its keys are of another region than {self.path.with_name(GATEWAY_ID)} names"]
+        if damage:
+            self.database.leave_out_damage()
+            with self.database.transaction() as write:
+                write.execute(
+                    "UPDATE rounds SET n_reports = (SELECT count(*) FROM reports) "
+                    "WHERE number NOT IN (SELECT number FROM tallies)"
+                )
 
 
 _Waiting = tuple[Submission, "asyncio.Future[Outcome]"]
@@ -589,12 +543,6 @@ class GroupCommit:
                     known = isinstance(error, VaultError)
                     answer.set_exception(error if known else VaultError(repr(error)))
         self._writing = None
-
-
-def _checksum(number: int, n_reports: int, tally: bytes, shape: str) -> bytes:
-    """Of a sum as it is stored."""
-    words = f"{number} {n_reports} {shape} ".encode()
-    return hashlib.blake2b(words + tally, digest_size=16).digest()
 
 
 def _known_digests(write: sqlite3.Connection, marks: Sequence[bytes]) -> dict[bytes, bytes]:

@@ -13,10 +13,10 @@ from pathlib import Path
 from regions import APPS, SETTINGS, Region
 
 from nextapp.server.certificates import node_key
-from nextapp.server.federation import create_or_resume
 from nextapp.server.flower import launching
 from nextapp.server.flower.gateway_rounds import Pace
-from nextapp.server.flower.watching import Loopback
+from nextapp.server.flower.launching import Loopback
+from nextapp.server.folders import create_or_resume
 
 
 def main() -> None:

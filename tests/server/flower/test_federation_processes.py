@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from regions import APPS, SETTINGS, Region
 
-from nextapp.server.coordinator import checkpoints
-from nextapp.server.federation import create_or_resume
+from nextapp.server.federation import checkpoints
 from nextapp.server.flower.gateway_rounds import Pace
-from nextapp.server.flower.launching import members
-from nextapp.server.flower.watching import Loopback
+from nextapp.server.flower.launching import Loopback, members
+from nextapp.server.folders import create_or_resume
 from nextapp.server.settings import settings_of
 from nextapp.wire import unpack
 

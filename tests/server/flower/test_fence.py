@@ -16,7 +16,7 @@ import pytest
 from regions import APPS, SETTINGS, Region
 
 from nextapp.server.certificates import development, node_key
-from nextapp.server.coordinator import checkpoints
+from nextapp.server.federation import checkpoints
 from nextapp.server.flower import launching
 from nextapp.server.flower.launching import Processes
 

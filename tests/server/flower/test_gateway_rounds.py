@@ -14,10 +14,10 @@ from nextapp.learners import CrowdLearner, CrowdRequests, SeqMFLearner, adam, ra
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism, requested_mechanism
 from nextapp.randomness import KeyedBits
-from nextapp.server.coordinator import Coordinator
-from nextapp.server.federation import gateway_identity
+from nextapp.server.federation import Coordinator
 from nextapp.server.flower.gateway_rounds import Answer, Driver, Letter, Pace, Refused, answer
-from nextapp.server.vault import Outcome, Round, RoundRules, Submission, Vault
+from nextapp.server.folders import gateway_identity
+from nextapp.server.vault import Outcome, RoundRules, Submission, Vault
 from nextapp.wire import Broadcast, Buckets, History, ModelSettings, ReportRequest
 
 N_APPS, DIM = 9, 3
@@ -113,7 +113,7 @@ def driver(coordinator, post, *, goal, minimum=1, seconds=600.0, grace=0.0, **pa
     clock, said = Clock(), []
     drives = Driver(
         coordinator,
-        lambda n_phones: RoundRules(goal, minimum, seconds, grace),
+        RoundRules(goal, minimum, seconds, grace),
         post,
         Pace(**{"poll": 1.0, "patience": 20.0, **pace}),
         say=said.append,
@@ -211,8 +211,8 @@ def test_all_gateways_hand_out_the_same_bytes_on_one_chain_whoever_coordinates(t
 def test_a_gateway_lost_in_mid_round_costs_its_reports_of_that_round_only(tmp_path):
     near, far = Region(tmp_path / "a", range(7)), Region(tmp_path / "b", range(7, 20))
     post = ByHand(near, far)
-    coordinator = Coordinator.start(new_server(), tmp_path / "c", minimum=5)
-    drives, said, clock = driver(coordinator, post, goal=20, seconds=60.0)
+    coordinator = Coordinator.start(new_server(), tmp_path / "c")
+    drives, said, clock = driver(coordinator, post, goal=20, minimum=5, seconds=60.0)
     lose = far.phones_report
 
     def report_and_vanish():
@@ -307,7 +307,7 @@ def test_reports_under_way_are_taken_for_the_grace_at_every_gateway(tmp_path):
 
 def test_a_round_that_falls_below_the_minimum_by_a_loss_changes_nothing(tmp_path):
     near, far = Region(tmp_path / "a", range(7)), Region(tmp_path / "b", range(7, 20))
-    coordinator = Coordinator.start(new_server(), tmp_path / "c", minimum=10)
+    coordinator = Coordinator.start(new_server(), tmp_path / "c")
     before = coordinator.learner.broadcast.app_vectors
 
     class UntilClosed(ByHand):
@@ -357,7 +357,7 @@ def test_a_coordinator_killed_while_closing_asks_again_and_loses_nothing(tmp_pat
 
 def test_below_the_minimum_at_the_deadline_the_round_stays_open_and_says_so(tmp_path):
     region = Region(tmp_path / "a", range(4))
-    coordinator = Coordinator.start(new_server(), tmp_path / "c", minimum=6)
+    coordinator = Coordinator.start(new_server(), tmp_path / "c")
     post = ByHand(region)
     drives, said, clock = driver(coordinator, post, goal=20, minimum=6, seconds=50.0)
     late = Region(tmp_path / "late", range(4, 8))
@@ -447,7 +447,7 @@ class TestLetters:
         server.broadcast = Broadcast(
             number, server.broadcast.app_vectors, ModelSettings(), (), REQUEST
         )
-        return Letter("open", rules.open_round(number, 1e9), rules, server.broadcast.to_bytes())
+        return Letter("open", rules.open_round(number, 1e9), server.broadcast.to_bytes())
 
     def test_each_letter_can_come_again(self, tmp_path):
         region = Region(tmp_path / "a", range(5))
@@ -479,10 +479,10 @@ class TestLetters:
     def test_a_round_the_gateway_does_not_have_is_refused(self, tmp_path):
         region = Region(tmp_path / "a", range(2))
         with pytest.raises(Refused, match="no round yet"):
-            answer(Letter("count", Round(0, 0.0, 1.0)), region.vault, 1e9)
+            answer(Letter("count", RoundRules(1, 1, 1.0).open_round(0, 0.0)), region.vault, 1e9)
         answer(self.opened(region.vault, 3), region.vault, 1e9)
         with pytest.raises(Refused, match="is at round 3"):
-            answer(Letter("close", Round(2, 0.0, 1.0)), region.vault, 1e9)
+            answer(Letter("close", RoundRules(1, 1, 1.0).open_round(2, 0.0)), region.vault, 1e9)
 
     def test_a_gateway_keeps_its_identity(self, tmp_path):
         assert gateway_identity(tmp_path) == gateway_identity(tmp_path)

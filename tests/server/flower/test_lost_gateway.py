@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 from regions import APPS, Region
 
-from nextapp.server.coordinator import checkpoints
-from nextapp.server.federation import create_or_resume
+from nextapp.server.federation import checkpoints
 from nextapp.server.flower.gateway_rounds import Pace
-from nextapp.server.flower.launching import members, node_number
-from nextapp.server.flower.watching import SAID, Loopback
+from nextapp.server.flower.launching import SAID, Loopback, members
+from nextapp.server.folders import create_or_resume
 from nextapp.server.settings import settings_of
 from nextapp.server.vault import Vault
 from nextapp.wire import Broadcast, History, unpack
@@ -62,10 +61,9 @@ def kill(federation, gateway):
 
 def test_patience_costs_a_lost_gateways_reports_of_that_round_and_it_is_back_for_the_next(tmp_path):
     """Round 0: the second gateway has acknowledged 5 reports and is gone; after the patience the
-    crowd is that of the first one's 8 reports, which are the goal. It comes back for round 1,
-    acknowledges 5 reports, is killed again and back at once: the SuperLink lets it in, though its
-    last heartbeat would be good for a minute more, and the round has all 13. Every crowd equals, to
-    the last bit, that of one learner which is given these reports."""
+    crowd is that of the first one's 8 reports, which are the goal. The SuperLink refuses its node
+    until the last heartbeat is a minute old; it comes back for round 1, which has all 13. Every
+    crowd equals, to the last bit, that of one learner which is given these reports."""
     data, said = tmp_path / "federation", []
     (data / "coordinator").mkdir(parents=True)
     create_or_resume(data / "coordinator", SETTINGS, APPS)
@@ -88,7 +86,6 @@ def test_patience_costs_a_lost_gateways_reports_of_that_round_and_it_is_back_for
         assert [len(each) for each in regions] == [1, 1]
         assert regions[0] != regions[1]
         lost = second.report(second.broadcast(0))
-        assert node_number(data / "gateway-2") is not None
         kill(federation, "gateway-2")
         counted = [first.report(first.broadcast(0))]
         give_up, log = time.monotonic() + 240, data / "coordinator" / SAID
@@ -97,11 +94,8 @@ def test_patience_costs_a_lost_gateways_reports_of_that_round_and_it_is_back_for
             time.sleep(0.5)
         assert not federation.wait(3)  # now it is started again
         counted.append(second.report(second.broadcast(1)))
-        kill(federation, "gateway-2")
-        assert not federation.wait(3)
         counted[1] += first.report(first.broadcast(1))
         assert federation.wait(300), (said, federation.processes.said("run"))
-        assert "supernode has ended" not in federation.processes.said("gateway-2", 200)
     vault = Vault(data / "gateway-2" / "vault.sqlite")
     assert vault.reduced(0).n_reports == len(lost) == 5  # kept, and in no step
     vault.close()

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol
 
 from nextapp.privacy import requested_mechanism
-from nextapp.server.coordinator import Closed, Coordinator
+from nextapp.server.federation import Closed, Coordinator
 from nextapp.server.vault import Reduced, Round, RoundRules, Vault, Verdict
 from nextapp.wire import Broadcast, TokenKey
 
@@ -31,31 +31,16 @@ class Letter:
 
     kind: Literal["keys", "open", "count", "close"]
     round: Round
-    rules: RoundRules | None = None
     broadcast: bytes = b""
 
     def words(self) -> dict[str, Any]:
         """Plain values of one level, as Flower carries them."""
-        found = asdict(self.round)
-        if self.rules is not None:
-            found |= asdict(self.rules) | {"broadcast": self.broadcast}
-        return found
+        return {"round": self.round.words, "broadcast": self.broadcast}
 
     @classmethod
     def of(cls, kind: Any, words: Mapping[str, Any]) -> Letter:
         """The letter with these `words`."""
-        round = values_of(Round, words)
-        if kind != "open":
-            return cls(kind, round)
-        return cls(kind, round, values_of(RoundRules, words), words["broadcast"])
-
-
-Values = TypeVar("Values", Round, RoundRules)
-
-
-def values_of(kind: type[Values], words: Mapping[str, Any]) -> Values:
-    """The inverse of `asdict`; other words are passed over."""
-    return kind(**{each.name: words[each.name] for each in fields(kind)})
+        return cls(kind, Round.of(words["round"]), words["broadcast"])
 
 
 @dataclass(frozen=True)
@@ -83,15 +68,14 @@ def answer(letter: Letter, vault: Vault, now: float) -> Answer:
     n_phones = vault.devices.count()
     if letter.kind == "keys":
         return Answer(gateway, letter.round, n_phones, keys=vault.keys.for_next_round(now))
-    if letter.rules is not None:
-        _open(letter, letter.rules, vault)
+    if letter.kind == "open":
+        _open(letter, vault)
     round = vault.round()
     if round is None or round.number != number:
         at = "has had no round yet" if round is None else f"is at round {round.number}"
         raise Refused(f"gateway {gateway} {at}, and was asked about round {number}.")
-    times = (letter.round.deadline, letter.round.ends)
-    if letter.kind == "count" and times != (round.deadline, round.ends):
-        vault.set_times(letter.round)
+    if letter.kind == "count":
+        vault.set_round(letter.round)
     if letter.kind == "close":
         reduced = _reduce_round(number, vault)
         closed = replace(round, closed=True, n_reports=reduced.n_reports)
@@ -99,7 +83,7 @@ def answer(letter: Letter, vault: Vault, now: float) -> Answer:
     return Answer(gateway, round, n_phones, keys=vault.keys.listed())
 
 
-def _open(letter: Letter, rules: RoundRules, vault: Vault) -> None:
+def _open(letter: Letter, vault: Vault) -> None:
     number, latest = letter.round.number, vault.round()
     if latest is not None and latest.number < number:
         # Its coordinator went on without these reports, so they are in no step.
@@ -110,9 +94,9 @@ def _open(letter: Letter, rules: RoundRules, vault: Vault) -> None:
             f"open: phones refuse broadcasts older than the one they hold. Restore the newest "
             f"checkpoint, or let the coordinator skip to round {latest.number + 1}."
         )
-    vault.publish(letter.round, letter.broadcast, rules)
-    kept = vault.rules() or rules
-    vault.amend(replace(rules, seconds=kept.seconds), letter.round.opened)
+    vault.publish(letter.round, letter.broadcast)
+    round = vault.round() or letter.round  # one that was open before keeps its times
+    vault.set_round(replace(round, goal=letter.round.goal, rules=letter.round.rules))
     if vault.broadcast() != letter.broadcast:
         raise Refused(
             f"the vault {vault.path} has handed out another broadcast for round {number}: this "
@@ -170,15 +154,12 @@ class _Known:
 
 
 class Driver:
-    """Runs rounds of a coordinator with the gateways that a post reaches.
-
-    ``rules`` are those of a round that opens, by the number of phones that are enrolled.
-    """
+    """Runs rounds of a coordinator with the gateways that a post reaches."""
 
     def __init__(
         self,
         coordinator: Coordinator,
-        rules: Callable[[int], RoundRules],
+        rules: RoundRules,
         post: Post,
         pace: Pace,
         *,
@@ -187,8 +168,7 @@ class Driver:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.coordinator = coordinator
-        self.rules = rules(0)
-        self._rules_by_phones = rules
+        self.rules = rules
         self.post = post
         self.pace = pace
         self._say = say
@@ -206,14 +186,14 @@ class Driver:
         """
         self._known = {}
         self._await_gateways()
-        self.rules = self._rules_by_phones(self._n_phones)
-        round = self.rules.open_round(self.coordinator.round, self._clock())
+        now = self._clock()
+        round = self.rules.open_round(self.coordinator.round, now, self._n_phones)
         if not self.coordinator.keys:
             self._ask_keys(round)
         round = self._collect(round)
         tallies = self._tallies(round)
-        self._list_keys()
-        closed = self.coordinator.absorb(tallies)
+        closed = self.coordinator.absorb(tallies, self.rules.minimum, self._named_keys())
+        self.coordinator.save()
         self._say(closed.message)
         return closed
 
@@ -238,53 +218,47 @@ class Driver:
             self._send(lambda known: None if known.answered else Letter("keys", round))
             self._take_answers()
             self._sleep(self._breath)
-        self._list_keys()
+        self.coordinator.publish(self._named_keys())
+        self.coordinator.save()
         self._known = {}
 
-    def _list_keys(self) -> None:
-        """Those that gateways have named; one that has said nothing keeps those that it had."""
+    def _named_keys(self) -> tuple[TokenKey, ...]:
+        """By the gateways; one that has said nothing keeps those that it had."""
         named = {answer.gateway: answer.keys for answer in self._counts() if answer.keys}
         kept = [key for key in self.coordinator.keys if key.region not in named]
-        new = [key for gateway in sorted(named) for key in named[gateway]]
-        self.coordinator.list_keys((*kept, *new))
+        return (*kept, *(key for gateway in sorted(named) for key in named[gateway]))
 
     def _collect(self, round: Round) -> Round:
         """Until the rules say close: every gateway has the broadcast and is asked for its count."""
         broadcast = self.coordinator.published()
-        opened, refusals, longest = False, "", self.rules.seconds
-        began = self._clock()
+        opened, refusals, began = False, "", self._clock()
         while True:
             self._send(partial(self._next, round=round, broadcast=broadcast))
             refusals = self._take_answers() or refusals
             counts = self._counts()
-            if counts and not opened:
-                opened, there = True, counts[0].round
-                round = replace(there, n_reports=0)
-                longest = max(self.rules.seconds, there.deadline - self._clock())
             if not counts and self._clock() - began > self.pace.patience:
                 raise RuntimeError(
                     f"no gateway has opened round {round.number} within {self.pace.patience:g} "
                     f"seconds. {refusals or 'None has answered; see the logs of the SuperNodes.'}"
                 )
-            if any(
-                answer.round.closed for answer in counts
-            ):  # by this coordinator, before it crashed
+            if counts and not opened:
+                opened, round = True, counts[0].round
+            if any(answer.round.closed for answer in counts):  # by this one, before a crash
                 return round
-            round = replace(round, n_reports=sum(answer.round.n_reports for answer in counts))
             if counts:
                 self._n_phones = sum(answer.n_phones for answer in counts)
-                rules = self._rules_by_phones(self._n_phones)
-                self.rules = replace(rules, seconds=longest)
-                verdict = self.rules.verdict(round, self._clock())
-                if verdict is Verdict.CLOSE:
+                n_reports = sum(answer.round.n_reports for answer in counts)
+                goal = self.rules.goal_of(self._n_phones)
+                round = replace(round, n_reports=n_reports, goal=goal, rules=self.rules)
+                verdict = round.verdict(self._clock())
+                if verdict is Verdict.CLOSE or (
+                    verdict is Verdict.EXTEND and not self._takes_reports(counts)
+                ):
                     return round
+                round = round.after(verdict, self._clock())
                 if verdict is Verdict.END:
-                    round = self.rules.end_round(round, self._clock())
                     self._say_at_once(round)
-                if verdict is Verdict.EXTEND and not self._takes_reports(counts):
-                    return round
-                if verdict is Verdict.EXTEND:
-                    round = self.rules.extend_round(round, self._clock())
+                elif verdict is Verdict.EXTEND:
                     self._say(
                         f"round {round.number}: {round.n_reports:,} reports at the deadline are "
                         f"below the minimum of {self.rules.minimum:,}; it stays open."
@@ -308,7 +282,7 @@ class Driver:
     def _next(self, known: _Known, round: Round, broadcast: bytes) -> Letter:
         if known.answered:
             return Letter("count", round)
-        return Letter("open", round, self.rules, broadcast)
+        return Letter("open", round, broadcast)
 
     def _tallies(self, round: Round) -> list[Reduced]:
         """Close the round everywhere; the sums that come back in time, one a gateway."""

@@ -1,4 +1,4 @@
-"""Flower's processes: their command lines, started with a log each, found again, stopped.
+"""Flower's processes: their command lines, started with a log each, watched, found again, stopped.
 
 Flower as it ships reports telemetry, asks for updates and installs what an app names. Nothing here
 starts a process of Flower but with `environment`, in which all of that is off.
@@ -6,6 +6,18 @@ starts a process of Flower but with `environment`, in which all of that is off.
 Flower's processes start others in sessions of their own, some of which outlive a kill. So each
 carries the federation's folder in its environment, which all that it starts inherit, and `members`
 finds them by that, also those that a killed supervisor has left behind.
+
+Flower does not notice that a coordinator was killed: its run stays as it was. And where the
+SuperLink was killed, whoever follows a run is cut off, while the coordinator itself may continue
+with the next SuperLink. So the lock on the coordinator's folder is watched, which ends with its
+process; only then is the run started again, from the last checkpoint. What the coordinator says is
+appended to a file in its folder.
+
+A whole federation on one machine has a folder like this:
+
+    data/coordinator      settings, checkpoints            data/logs     what every process says
+    data/gateway-1, -2 …  a vault each, and its SuperNode   data/tls      certificate, node keys
+    data/superlink        Flower's own state
 """
 
 from __future__ import annotations
@@ -20,12 +32,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from nextapp import __version__
 from nextapp.randomness import SystemBits, below
+from nextapp.server import certificates
+from nextapp.server.federation import checkpoints, round_of
+from nextapp.server.flower.gateway_rounds import Pace
+from nextapp.server.folders import lock_folder
 
 LOG = logging.getLogger("nextapp.supernode")
 
@@ -40,10 +58,12 @@ CONNECTION = "federation"
 _PORTS, _N_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range"), 4000
 _MARK = "NEXTAPP_FEDERATION"
 _PROC = Path("/proc")
-_NUMBER = "node-number"
 _LOOK_SECONDS = 1.0
 _AGAIN_SECONDS = 2.0
-_DEACTIVATE_SECONDS = 10.0
+_START_SECONDS = 60.0
+_UNHELD_SECONDS = 3.0
+SAID = "rounds.log"
+HOST = "127.0.0.1"
 
 
 class ServerFiles(NamedTuple):
@@ -111,12 +131,6 @@ def supernode_command(
     return command if key is None else [*command, "--auth-supernode-private-key", str(key)]
 
 
-def deactivation(link: Link, key: Path, node: int) -> list[str]:
-    """The command that tells a SuperLink with TLS that a node has ended."""
-    module = "nextapp.server.flower.apps.deactivation"
-    return [sys.executable, "-m", module, link.address, str(link.authority), str(key), str(node)]
-
-
 def register(public_key: Path, name: str) -> list[str]:
     """The command that makes a node's key known at the SuperLink of `connect`."""
     return [_tool("flwr"), "supernode", "register", str(public_key), CONNECTION, "--name", name]
@@ -159,8 +173,8 @@ dependencies = []
 publisher = "nextapp"
 
 [tool.flwr.app.components]
-serverapp = "nextapp.server.flower.apps.coordinator:app"
-clientapp = "nextapp.server.flower.apps.gateway:app"
+serverapp = "nextapp.server.flower.apps:coordinator"
+clientapp = "nextapp.server.flower.apps:gateway"
 
 [tool.flwr.app.config]
 data = ""
@@ -313,38 +327,24 @@ def end_members(folder: Path) -> int:
     return len(ended)
 
 
-def note_node_number(data: Path, number: int) -> None:
-    """Keep the number by which Flower knows the node of a gateway, in the gateway's folder."""
-    if node_number(data) != number:
-        (data / _NUMBER).write_text(f"{number}\n", encoding="ascii")
-
-
-def node_number(data: Path) -> int | None:
-    """What was noted last; None where the node has had no message yet."""
-    try:
-        return int((data / _NUMBER).read_text(encoding="ascii"))
-    except (FileNotFoundError, ValueError):
-        return None
-
-
 @contextmanager
 def supernode(data: Path, link: Link, runtime_port: int, key: Path | None) -> Iterator[Processes]:
-    """The SuperNode of the gateway in `data`, for as long as the block lasts."""
+    """The SuperNode of the gateway in `data`, for as long as the block lasts.
+
+    After a kill the SuperLink refuses the same key for up to a minute: it is started until it is
+    taken.
+    """
     end_members(data)  # the SuperNode of a gateway that was killed
     command = supernode_command(link, runtime_port, data, key)
-    variables = environment(data / "flower")
     over = threading.Event()
     with Processes(data) as processes:
-
-        def start() -> None:
-            _deactivate(data, link, key)
-            processes.start("supernode", command, variables)
+        start = partial(processes.start, "supernode", command, environment(data / "flower"))
 
         def keep() -> None:  # phones are served meanwhile
-            start()
             while not over.wait(_LOOK_SECONDS):
                 processes.restart_ended("supernode", start, LOG.warning)
 
+        start()
         keeper = threading.Thread(target=keep, daemon=True)
         keeper.start()
         try:
@@ -354,19 +354,249 @@ def supernode(data: Path, link: Link, runtime_port: int, key: Path | None) -> It
             keeper.join()
 
 
-def _deactivate(data: Path, link: Link, key: Path | None) -> None:
-    """Let the SuperLink know that the node before has ended, which a killed one could not tell.
+class Run:
+    """A run of the coordinator in `data`; `tend` it now and then.
 
-    Where it did tell, or cannot be reached, this is refused, and nothing is lost.
+    Parameters
+    ----------
+    home
+        Flower's folder for whoever starts the run.
+    rounds
+        Rounds in all, counted from the federation's beginning; 0 for no end.
     """
-    number = node_number(data)
-    if number is None or key is None or link.authority is None:
-        return
-    with suppress(subprocess.TimeoutExpired):
+
+    def __init__(
+        self,
+        processes: Processes,
+        data: Path,
+        home: Path,
+        link: Link,
+        *,
+        rounds: int,
+        skip_to: int,
+        pace: Pace,
+        say: Callable[[str], None],
+    ) -> None:
+        self._processes = processes
+        self._data = data
+        self._home = home
+        self._say = say
+        self._settings: dict[str, str | int | float] = {
+            "data": str(data.resolve()),
+            "rounds": rounds,
+            "skip-to": skip_to,
+            **asdict(pace),
+        }
+        self._rounds = rounds
+        connect(home, link)
+        said = data / SAID
+        self._n_said = said.stat().st_size if said.exists() else 0
+        self._was_held = False
+        self._unheld_since: float | None = None
+
+    @property
+    def round(self) -> int:
+        """The round of the newest checkpoint."""
+        newest = checkpoints(self._data / "checkpoints")
+        return round_of(newest[0]) if newest else 0
+
+    def start(self) -> None:
+        bundle = write_bundle(self._home / "bundle")
+        command = run(bundle, self._settings)
+        self._processes.start("run", command, environment(self._home))
+        self._was_held, self._unheld_since = False, None
+
+    def tend(self) -> bool:
+        """Pass on what the coordinator says; start it again if it was lost. True when done."""
+        self._pass_on()
+        now, ended = time.monotonic(), self._processes.exit_code("run") is not None
+        if is_locked(self._data):
+            self._was_held, self._unheld_since = True, None
+            return False
+        self._unheld_since = self._unheld_since or now
+        lost = self._was_held and now - self._unheld_since > _UNHELD_SECONDS
+        if not (ended or lost):
+            return False
+        if self._rounds and self.round >= self._rounds:
+            self._pass_on()
+            return True
+        if not ended:
+            self._processes.kill("run")
+        self._processes.restart_ended("run", self.start, self._say)
+        return False
+
+    def _pass_on(self) -> None:
+        with (self._data / SAID).open("a+b") as file:
+            file.seek(self._n_said)
+            whole = (text := file.read())[: text.rfind(b"\n") + 1]
+        self._n_said += len(whole)
+        for line in whole.decode("utf-8").splitlines():
+            self._say(line)
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process holds the folder as its own."""
+    try:
+        with lock_folder(folder):
+            return False
+    except ValueError:
+        return True
+
+
+class Loopback:
+    """The federation in `data`, whose coordinator was made before; a context that stops it all.
+
+    Parameters
+    ----------
+    port
+        Of the first gateway; the others follow. 0 takes free ones.
+    rounds
+        Rounds in all, counted from the federation's beginning; 0 for no end.
+    gateway_options
+        Further options of `nextapp flower gateway`, for all of them.
+    """
+
+    def __init__(
+        self,
+        data: Path,
+        *,
+        n_gateways: int = 2,
+        tls: bool = False,
+        port: int = 0,
+        rounds: int = 0,
+        skip_to: int = 0,
+        pace: Pace | None = None,
+        gateway_options: Sequence[str] = (),
+        say: Callable[[str], None] = print,
+    ) -> None:
+        if n_gateways < 1:
+            raise ValueError(f"a federation needs 1 gateway or more, got {n_gateways!r}.")
+        self.data = data.resolve()
+        self._say = say
+        self._gateway_options = tuple(gateway_options)
+        self._files: ServerFiles | None = None
+        if tls:
+            self._files = ServerFiles(*certificates.development(self.data / "tls"))
+        authority = self._files and self._files.authority
+        self.link = Link(f"{HOST}:{free_port()}", authority)
+        names = [f"gateway-{number}" for number in range(1, n_gateways + 1)]
+        self.ports = {
+            name: port + place if port else free_port() for place, name in enumerate(names)
+        }
+        self.processes = Processes(self.data)
+        self.run = Run(
+            self.processes,
+            self.data / "coordinator",
+            self._operator,
+            self.link,
+            rounds=rounds,
+            skip_to=skip_to,
+            pace=pace or Pace(gateways=n_gateways, poll=2.0),
+            say=say,
+        )
+
+    @property
+    def authority(self) -> Path | None:
+        """What phones must trust; None without TLS."""
+        return self.link.authority
+
+    @property
+    def urls(self) -> list[str]:
+        """Where phones find the gateways."""
+        scheme = "http" if self.authority is None else "https"
+        return [f"{scheme}://{HOST}:{port}" for port in self.ports.values()]
+
+    def __enter__(self) -> Loopback:
+        n_left = end_members(self.data)
+        if n_left:
+            self._say(f"ended {n_left} processes that were left from before.")
+        try:
+            self._start_superlink()
+            for name in self.ports:
+                self._register(name)
+                self._start_gateway(name)
+            self.run.start()
+        except BaseException:
+            self.processes.stop()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.processes.stop()
+
+    def tend(self) -> bool:
+        """Start again what has ended; True once all rounds are over."""
+        self.processes.restart_ended("superlink", self._start_superlink, self._say)
+        for name in self.ports:
+            start = partial(self._start_gateway, name)
+            self.processes.restart_ended(name, start, self._say)
+        return self.run.tend()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Tend until all rounds are over, for `seconds` at most; whether they have."""
+        end = None if seconds is None else time.monotonic() + seconds
+        while end is None or time.monotonic() < end:
+            if self.tend():
+                return True
+            time.sleep(0.2)
+        return False
+
+    def _start_superlink(self) -> None:
+        home = self.data / "superlink"
+        host, _, port = self.link.address.rpartition(":")
+        self.processes.start(
+            "superlink",
+            superlink(host, int(port), home / "state.db", self._files),
+            environment(home),
+        )
+        self._await("superlink", int(port))
+
+    def _start_gateway(self, name: str) -> None:
+        port = self.ports[name]
+        command = [
+            *(sys.executable, "-m", "nextapp", "flower", "gateway"),
+            *("--data", str(self.data / name), "--superlink", self.link.address),
+            *("--host", HOST, "--port", str(port), "--operator", f"{HOST}:0"),
+            *self._gateway_options,
+        ]
+        if self._files is None:
+            command += ["--insecure"]
+        else:
+            command += ["--ca", str(self._files.authority)]
+            command += ["--node-key", str(certificates.node_key(self.data / "tls" / name)[0])]
+            command += ["--cert", str(self._files.certificate), "--key", str(self._files.key)]
+        self.processes.start(name, command, environment(self.data / name / "flower"))
+        self._await(name, port)
+
+    def _register(self, name: str) -> None:
+        """Make a gateway's key known, once in the life of the SuperLink's database."""
+        done = self.data / "superlink" / f"registered-{name}"
+        if self._files is None or done.exists():
+            return
+        public = certificates.node_key(self.data / "tls" / name)[1]
         subprocess.run(
-            deactivation(link, key, number),
-            env=environment(data / "flower"),
-            check=False,
-            capture_output=True,
-            timeout=_DEACTIVATE_SECONDS,
+            register(public, name),
+            env=environment(self._operator),
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        done.touch()
+
+    @property
+    def _operator(self) -> Path:
+        return self.data / "superlink" / "operator"
+
+    def _await(self, name: str, port: int) -> None:
+        """Wait until it listens on its port."""
+        give_up = time.monotonic() + _START_SECONDS
+        while time.monotonic() < give_up and self.processes.exit_code(name) is None:
+            try:
+                socket.create_connection((HOST, port), timeout=5).close()
+            except OSError:
+                time.sleep(0.1)
+            else:
+                return
+        raise RuntimeError(
+            f"{name} did not start; the end of {self.processes.logs / name}.log:\n"
+            f"{self.processes.said(name)}"
         )

@@ -1,20 +1,27 @@
-"""The ServerApp: the coordinator, and a post that travels by Flower's grid."""
+"""What Flower's own processes import: the coordinator's ServerApp and the gateways' ClientApp.
+
+Flower starts a process for each message to a gateway, so nothing is kept there: all state is in the
+vault, which the gateway that serves phones has open at the same time.
+"""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Collection, Iterable
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from nextapp.server.federation import create_or_resume, lock_folder
-from nextapp.server.flower.gateway_rounds import Answer, Driver, Letter, Pace, values_of
-from nextapp.server.flower.watching import SAID
-from nextapp.server.vault import Reduced, Round
+from nextapp.server.flower.gateway_rounds import Answer, Driver, Letter, Pace, answer
+from nextapp.server.flower.launching import SAID
+from nextapp.server.folders import VAULT, create_or_resume, lock_folder
+from nextapp.server.vault import Reduced, Round, Vault
 from nextapp.wire import TokenKey
 
 _TYPES = {
@@ -61,7 +68,7 @@ def _answer_in(message: Message) -> Answer | str:
     if message.has_error():
         return f"a gateway did not answer: {message.error.reason} (code {message.error.code})."
     words: dict[str, Any] = dict(message.content.config_records["answer"])
-    reduced, round = None, values_of(Round, words)
+    reduced, round = None, Round.of(words["round"])
     if "sum" in message.content.array_records:
         tally = message.content.array_records["sum"]["tally"].numpy()
         reduced = Reduced(round.number, round.n_reports, tally)
@@ -81,13 +88,39 @@ def _coordinate(grid: Grid, context: Context) -> None:
             print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {words}", file=said, flush=True)
 
         skip_to = int(config["skip-to"]) or None
-        coordinator, settings = create_or_resume(data, {}, None, skip_to=skip_to)
+        resumed, settings = create_or_resume(data, {}, None, skip_to=skip_to)
         post = GridPost(grid, pace.patience)
-        driver = Driver(coordinator, settings.rules, post, pace, say=say)
-        say(f"at round {coordinator.round}, of {rounds or 'any number of'} rounds.")
-        while not rounds or coordinator.round < rounds:
+        driver = Driver(resumed, settings.rules, post, pace, say=say)
+        say(f"at round {resumed.round}, of {rounds or 'any number of'} rounds.")
+        while not rounds or resumed.round < rounds:
             driver.run_round()
 
 
-app = ServerApp()
-app.main()(_coordinate)
+coordinator = ServerApp()
+coordinator.main()(_coordinate)
+
+
+def _answer_message(message: Message, context: Context) -> Message:
+    """What the vault of the gateway on the same machine answers to a letter."""
+    data = Path(str(context.node_config["data"]))
+    kind = message.metadata.message_type.partition(".")[2]
+    letter = Letter.of(kind, message.content.config_records["letter"])
+    with closing(Vault(data / VAULT, busy_seconds=30.0)) as vault:
+        found = answer(letter, vault, time.time())
+    words: dict[str, str | float] = {
+        "round": found.round.words,
+        "gateway": found.gateway,
+        "n_phones": found.n_phones,
+        "keys": json.dumps([asdict(key) for key in found.keys]),
+    }
+    content = RecordDict({"answer": ConfigRecord(words)})
+    if found.reduced is not None:
+        content["sum"] = ArrayRecord({"tally": Array(found.reduced.tally)})
+    return Message(content, reply_to=message)
+
+
+gateway = ClientApp()
+gateway.train("open")(_answer_message)
+gateway.query("keys")(_answer_message)
+gateway.query("count")(_answer_message)
+gateway.train("close")(_answer_message)

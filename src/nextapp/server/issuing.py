@@ -1,8 +1,12 @@
-"""Devices and the codes by which they enrol, in the vault of a gateway; what each was issued.
+"""Who may report: enrolment codes, the secrets of devices, and the keys that sign their tokens.
 
 A device is kept as the SHA-256 of its secret: who reads the file can ask for nothing in its name.
 That it has had its tokens of a key is kept, and a hash of what it sent for them: numbers that are
 the same for any tokens.
+
+There is a key for each period, made when it is due. The two latest are listed in the broadcast:
+tokens are issued by the newest, and reports taken by both, so that a token lives one period longer
+than its key issues.
 """
 
 from __future__ import annotations
@@ -16,24 +20,117 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from nextapp.privacy.tokens import to_base64
+from nextapp.privacy.tokens import E, PrivateKey, to_base64
 from nextapp.server.database import Database, VaultError, row_sum
-from nextapp.server.token_keys import TokenKeys
+from nextapp.wire import MOST_TOKENS, TokenKey
 
 SECRET_BYTES = 32
+KEY_BITS = 2048
+MARK_BYTES = 8
+"""Of a key's id, with which the marks of its spent tokens begin."""
 
-DEVICES_SCHEMA = """
+ISSUING_SCHEMA = """
 CREATE TABLE codes (
     hash BLOB PRIMARY KEY, expires INTEGER NOT NULL, uses INTEGER NOT NULL, name TEXT NOT NULL,
     row_sum INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE devices (
     hash BLOB PRIMARY KEY, day INTEGER NOT NULL, expires INTEGER NOT NULL, code TEXT NOT NULL,
     row_sum INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE token_keys (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL, p BLOB NOT NULL, q BLOB NOT NULL,
+    made REAL NOT NULL, tokens INTEGER NOT NULL) STRICT;
+CREATE TABLE issued (
+    key TEXT NOT NULL, device BLOB NOT NULL, request BLOB NOT NULL, row_sum INTEGER NOT NULL,
+    PRIMARY KEY (key, device)) STRICT, WITHOUT ROWID;
+CREATE TABLE spent (
+    mark BLOB PRIMARY KEY, digest BLOB NOT NULL, row_sum INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 """
 
 _NAME_BYTES = 8
 _NEVER = 1 << 53  # seconds since 1970
 _REWRITTEN_AT_ONCE = 10_000  # devices: some hundredths of a second
+_LISTED = 2
+_ROTATE, _RETIRE_ALL = 1, 2  # what is asked of the next round
+
+
+@dataclass(frozen=True)
+class KeyRules:
+    """How long a key issues tokens, and how many of it a phone gets: its reports in that time."""
+
+    days: float = 30.0
+    tokens: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.days > 0:
+            raise ValueError(f"a key's days must be a number > 0, got {self.days!r}.")
+        if not 1 <= self.tokens <= MOST_TOKENS:
+            raise ValueError(
+                f"reports per period must be from 1 to {MOST_TOKENS}, got {self.tokens!r}."
+            )
+
+
+class TokenKeys:
+    """The keys of a vault. ``region`` is the name of the gateway, which their ids begin with."""
+
+    def __init__(self, database: Database, region: str) -> None:
+        self._database = database
+        self.region = region
+        self._private: dict[str, PrivateKey] = {}
+
+    def set_rules(self, rules: KeyRules) -> None:
+        """From the next key on."""
+        self._database.wish(key_days=rules.days, key_tokens=rules.tokens)
+
+    def rotate(self, *, retire_all: bool = False) -> None:
+        """Let the next round have a new key; ``retire_all``: and no older one, after a restore."""
+        asked = self._database.wishes().get("new_key", 0)
+        self._database.wish(new_key=max(asked, _RETIRE_ALL if retire_all else _ROTATE))
+
+    def for_next_round(self, now: float) -> tuple[TokenKey, ...]:
+        """The keys of the broadcast that comes next, the newest last; a new one where it is due.
+
+        What was issued and spent of keys that are no longer listed is forgotten.
+        """
+        with self._database.transaction() as write:
+            wishes = dict(write.execute("SELECT name, value FROM wishes"))
+            asked, days = wishes.get("new_key"), wishes.get("key_days", KeyRules.days)
+            n_tokens = int(wishes.get("key_tokens", KeyRules.tokens))
+            newest = write.execute(
+                "SELECT made, tokens FROM token_keys ORDER BY number DESC LIMIT 1"
+            ).fetchone()
+            age, tokens = (math.inf, 0) if newest is None else (now - newest[0], newest[1])
+            if asked or age >= 86_400 * days or tokens != n_tokens:
+                if asked == _RETIRE_ALL:
+                    write.execute("DELETE FROM token_keys")
+                write.execute(
+                    "INSERT INTO token_keys (id, p, q, made, tokens) VALUES (?, ?, ?, ?, ?)",
+                    (*self._new_key(), now, n_tokens),
+                )
+                write.execute("DELETE FROM wishes WHERE name = 'new_key'")
+                _forget_unlisted(write)
+        return self.listed()
+
+    def listed(self) -> tuple[TokenKey, ...]:
+        """The public keys, the newest last."""
+        rows = self._database.rows("SELECT p, q, tokens FROM token_keys ORDER BY number")
+        return tuple(_public(self.region, *row) for row in rows)
+
+    def private(self, key: str) -> PrivateKey | None:
+        """The private half of a key; None of one that is not here."""
+        if key not in self._private:
+            row = self._database.row("SELECT p, q FROM token_keys WHERE id = ?", (key,))
+            if row is None:
+                return None
+            self._private[key] = PrivateKey(int.from_bytes(row[0]), int.from_bytes(row[1]))
+        return self._private[key]
+
+    def _new_key(self) -> tuple[str, bytes, bytes]:
+        """Id and primes, by OpenSSL."""
+        from cryptography.hazmat.primitives.asymmetric import rsa  # slow to import, seldom needed
+
+        numbers = rsa.generate_private_key(E, KEY_BITS).private_numbers()
+        p, q = (prime.to_bytes(KEY_BITS // 16) for prime in (numbers.p, numbers.q))
+        return _public(self.region, p, q, 1).id, p, q
 
 
 class NotIssued(ValueError):
@@ -208,6 +305,28 @@ class Devices:
 
     def count(self) -> int:
         return int(self._database.row("SELECT count(*) FROM devices")[0])
+
+
+def key_mark(key: str) -> bytes:
+    """What the marks of a key's spent tokens begin with."""
+    return bytes.fromhex(key.rpartition("-")[2])[:MARK_BYTES]
+
+
+def _public(region: str, p: bytes, q: bytes, tokens: int) -> TokenKey:
+    modulus = int.from_bytes(p) * int.from_bytes(q)
+    return TokenKey(region, f"{modulus:0{KEY_BITS // 4}x}", tokens)
+
+
+def _forget_unlisted(write: sqlite3.Connection) -> None:
+    rows = write.execute(f"SELECT id FROM token_keys ORDER BY number DESC LIMIT {_LISTED}")
+    listed: Sequence[str] = [row[0] for row in rows]
+    places = ",".join("?" * len(listed))
+    write.execute(f"DELETE FROM token_keys WHERE id NOT IN ({places})", listed)
+    write.execute(f"DELETE FROM issued WHERE key NOT IN ({places})", listed)
+    write.execute(
+        f"DELETE FROM spent WHERE substr(mark, 1, {MARK_BYTES}) NOT IN ({places})",
+        [key_mark(key) for key in listed],
+    )
 
 
 def _use_code(write: sqlite3.Connection, code: str, now: float) -> str:

@@ -1,1 +1,0 @@
-"""What Flower's own processes import: the coordinator's ServerApp and the gateways' ClientApp."""
