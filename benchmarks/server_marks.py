@@ -27,15 +27,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from nextapp.server.devices import secret_hash
 from server_load import app_names, processor_seconds, request_of, round_at, settings
 from signed_tokens import signed_tokens
 
 from nextapp.privacy.tokens import PREFIX_BYTES, Token
 from nextapp.server import certificates
 from nextapp.server.database import row_sum
-from nextapp.server.federation import open_federation
 from nextapp.server.flower.launching import free_port
+from nextapp.server.folders import open_federation
+from nextapp.server.issuing import secret_hash
 from nextapp.server.vault import Submission, Vault
 from nextapp.wire import Report
 
