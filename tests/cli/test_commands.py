@@ -300,12 +300,12 @@ def test_predict_takes_the_broadcast_of_a_server_that_learnt_a_crowd(run, tmp_pa
 @pytest.mark.parametrize(
     ("history", "says"),
     [
-        ("", "has no launch"),
+        ("", "standard input: the file is empty"),
         (
             "timestamp,app_name\nnoon,app-0001\n",
-            "history, line 2, column timestamp: expected a time",
+            "standard input, line 2, column timestamp: expected a time",
         ),
-        ("timestamp,app_name\n5,\n", "history, line 2, column app_name: expected the name"),
+        ("timestamp,app_name\n5,\n", "standard input, line 2, column app_name: expected the name"),
         ("user_id,timestamp,app_name\na,1,x\nb,2,y\n", "2 different user_id"),
         ("user_id,app_name\na,x\n", "needs the columns timestamp and app_name"),
     ],

@@ -18,8 +18,10 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from nextapp.cli import STOPPED, screen
-from nextapp.cli.commands import Group, app
-from nextapp.data.importers.content import UnreadableLog, check_not_foreign
+from nextapp.cli.commands import COMMANDS, Group, app
+from nextapp.cli.commands import load as load_command
+from nextapp.data.importers import check_not_foreign
+from nextapp.data.importers.content import UnreadableLog
 
 SMALL = "synthetic:phones=8,apps=12,days=6"
 ROWS = [f"u,{1_600_000_000 + 60 * k},app{k % 3}" for k in range(6)]
@@ -71,6 +73,40 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_else(run, w
     assert "no-such" not in text
 
 
+COMMON = """{"timestamp": 1700000000, "app_name": "Mail"}
+{"timestamp": 1700000030, "app_name": "Maps"}
+{"timestamp": 1700000060, "app_name": "Mail"}
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "data describe -",
+        "data convert - out.csv",
+        "evaluate - --models mru --split fraction:0.3,0,0.7",
+        "train - --out model",
+        "explain -",
+        "explain --history -",
+        "phone import -",
+    ],
+)
+def test_a_log_and_a_history_are_also_read_from_standard_input(run, words):
+    if words.startswith("phone"):
+        run("phone", "init")
+    run(*words.split(), stdin=COMMON)
+
+
+def test_every_command_that_takes_a_log_reads_it_by_one_door():
+    """`LogOptions.read`, which takes - as well."""
+    groups = {name: load_command(name) for name in COMMANDS}
+    every = [*groups.values(), *groups["data"].commands.values()]
+    taking = {each.name: {param.name for param in each.params} for each in every}
+    takes = {name for name, taken in taking.items() if "source" in taken}
+    assert takes > {"evaluate", "tune", "dynamic", "new-phones", "memory", "train", "describe"}
+    assert all("time_column" in taking[name] for name in takes - {"make"})
+
+
 def test_a_folder_is_no_file(run):
     Path("there").mkdir()
     assert "it is a folder" in run("evaluate", SMALL, "--json", "there", code=1)
@@ -119,7 +155,6 @@ def test_logs_are_not_foreign():
         b"PAR1",
         b"\x1f\x8b\x08",
         b"",
-        b"PK\x03\x04x.json",
     ):
         check_not_foreign(head, "f")
 

@@ -22,7 +22,8 @@ from pathlib import Path
 
 import pytest
 
-from nextapp.data.importers import import_content, import_file, list_formats, read_any, table
+from nextapp.data.importers import content as table
+from nextapp.data.importers import import_content, import_file, list_formats, read_any
 from nextapp.data.importers.content import Content, UnreadableLog
 from nextapp.data.importers.events import not_apps_text, parse_list
 from nextapp.data.loading import load
@@ -774,3 +775,166 @@ def test_the_advice_names_the_column_that_has_the_word():
         table.table_of_header(b"who,meta.app,event time", "nested.csv", table.Columns())
     assert "--time-column 'event time'" in str(refused.value)
     assert "--app-column meta.app" in str(refused.value)
+
+
+# --- Usage Logger
+
+CONTINUOUS = """\
+1571236317025,screen off,
+1571236319690,screen on,
+1571236319827,App: Usage Logger,
+1571236322128,user present,
+1571236322852,App: Quickstep,
+1571236335091,App: Mail, Work,
+1571236346356,Mail note removed,
+1571236435383,App: Quickstep,
+1571236438530,App: Mail, Work,
+1571236454828,Chat posted note,
+1571236455000,App: Chat,
+1571236460000,uninstalled: Chess,
+"""
+PAST = """\
+1571151207258,Android system,15,
+1571151207619,Mail,2,
+1571151207626,Mail,1,
+1571151212147,Mail,1,
+1571151212200,Maps,11,
+1571151284316,Quickstep,1,
+1571151287149,Maps,1,
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            CONTINUOUS,
+            [("Mail, Work", 1571236335.091), ("Mail, Work", 1571236438.53), ("Chat", 1571236455)],
+        ),
+        (PAST, [("Mail", 1571151207.626), ("Maps", 1571151287.149)]),
+        (PAST.replace(",\n", "\r\n"), [("Mail", 1571151207.626), ("Maps", 1571151287.149)]),
+    ],
+    ids=["continuous", "past usage", "of another spreadsheet"],
+)
+def test_usage_logger_gives_apps_that_come_to_the_foreground(tmp_path, text, expected):
+    found = imported(text)
+    assert found.format == "Usage Logger export"
+    assert [(each.app, each.clock) for each in found.launches] == expected
+    assert any("events of other kinds, left out" in note for note in found.notes)
+    path = tmp_path / "log.csv"
+    path.write_text(text)
+    log = load(path)
+    assert (log.time / 1000).tolist() == [clock for _, clock in expected]
+
+
+# --- JSON, a line or a list element for a launch
+
+RECORDS = [
+    {"at": 1700000000, "meta": {"app": "Mail", "tags": ["a"]}, "who": {"name": "x"}},
+    {"at": 1700000060.5, "meta": {"app": "Maps"}, "who": {"name": "y"}},
+]
+
+
+@pytest.mark.parametrize("text", ["\n".join(map(json.dumps, RECORDS)), json.dumps(RECORDS)])
+def test_a_nested_column_is_named_with_a_dot(tmp_path, text):
+    path = tmp_path / "log.json"
+    path.write_text(text)
+    columns = table.Columns(time="at", app="meta.app", user="who.name")
+    log = load(path, columns=columns)
+    names = [(log.users[user], log.apps[app]) for user, app in zip(log.user, log.app, strict=True)]
+    assert names == [("x", "Mail"), ("y", "Maps")]
+    assert log.time.tolist() == [1700000000000, 1700000060500]
+    with pytest.raises(
+        UnreadableLog, match=r"the columns are 'at', 'meta.app'.*--app-column meta.app"
+    ):
+        load(path, columns=table.Columns(time="at"))
+    with pytest.raises(UnreadableLog, match=r"timestamp and app_name \(under other names"):
+        read_any(Content(text.encode(), "f"))
+    import polars
+
+    frame = polars.DataFrame(RECORDS)
+    frame.write_parquet(tmp_path / "log.parquet")
+    for source in (frame, tmp_path / "log.parquet"):
+        assert load(source, columns=columns).time.tolist() == log.time.tolist()
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_json_with_the_usual_names_is_read_by_every_reader(tmp_path, as_list):
+    rows = [
+        {"timestamp": "2024-03-25T10:00:00Z", "app_name": "Mail"},
+        {"app_name": "Maps", "timestamp": "2024-03-25 10:01:00", "battery": None},
+    ]
+    path = tmp_path / "log.jsonl"
+    path.write_text(json.dumps(rows) if as_list else "\n".join(map(json.dumps, rows)) + "\n")
+    log = load(path)
+    times = [utc("2024-03-25 10:00"), utc("2024-03-25 10:01")]
+    assert log.apps == ("Mail", "Maps")
+    assert (log.time / 1000).tolist() == times
+    found = read_any(Content.of_file(path))
+    assert [(each.app, each.clock) for each in found.launches] == list(
+        zip(log.apps, times, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("nonsense", "line 2, whole line: expected a JSON object, got 'nonsense'"),
+        ('{"timestamp": 5}', "line 2, column app_name: expected the name of an app, got None"),
+        ('{"timestamp": [], "app_name": "x"}', "line 2, column timestamp: expected a time"),
+        ('{"timestamp": true, "app_name": "x"}', "line 2, column timestamp: expected a time"),
+    ],
+)
+def test_a_bad_line_of_json_is_named(tmp_path, line, words):
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"timestamp": 1700000000, "app_name": "Mail"}\n' + line + "\n")
+    for reader in (load, lambda path: read_any(Content.of_file(path))):
+        with pytest.raises(UnreadableLog, match=re.escape(words)):
+            reader(path)
+    assert len(load(path, skip_bad_rows=True)) == 1
+
+
+# --- Screens and locks, by their shape
+
+
+def days_with(around: tuple[list[str], list[str]], n: int = 30) -> str:
+    """Sessions of an hour apart; before every pause stand some rows, and some after it."""
+    rows = []
+    for number in range(n):
+        apps = [("Mail", "Maps", "Chat", "News", "Chess")[(number * k) % 5] for k in (1, 2, 3)]
+        session = [*around[1], *apps, *around[0]]
+        day, hour = divmod(number, 20)
+        rows += [(row, f"2024-03-{25 + day}", f"{hour}:{k:02}:00") for k, row in enumerate(session)]
+    return aum(rows[::-1])
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        (["Pantalla fosca"], ["S'ha encès"]),  # no word in common
+        (["Ekrāns izslēgts"], ["Ekrāns ieslēgts (bloķēts)"]),
+        (["Dimmed", "Locked"], ["Lit", "Unlocked"]),  # a screen and a lock
+        (["नींद"], ["जागा"]),
+    ],
+)
+def test_rows_around_every_pause_are_no_apps_in_any_language(around):
+    found = imported(days_with(around))
+    counts = Counter(launch.app for launch in found.launches)
+    assert set(counts) == {"Mail", "Maps", "Chat", "News", "Chess"}
+    assert sum(counts.values()) == 90
+
+
+def test_apps_that_stand_around_some_pauses_are_apps():
+    text = days_with((["Radio"], []))  # what plays when all is left: one row alone
+    assert Counter(each.app for each in imported(text).launches)["Radio"] == 30
+    rows = []
+    for number in range(
+        40
+    ):  # every second evening ends with one app, and the day begins with another
+        last, first = ("Sleep", "Clock") if number % 2 else ("Mail", "News")
+        names = [first, "Chat", "Maps", last] if number % 3 else [first, last, "Clock", last]
+        rows += [
+            (name, f"2024-{3 + number // 20:02}-{1 + number % 20:02}", f"8:{k:02}:00")
+            for k, name in enumerate(names)
+        ]
+    assert len(launches(aum(rows))) == 160

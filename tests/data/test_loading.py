@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nextapp.data import loading
-from nextapp.data.importers.content import UnreadableLog
-from nextapp.data.importers.table import BadRow, Columns, TimeUnit
+from nextapp.data.importers.content import BadRow, Columns, TimeUnit, UnreadableLog
 from nextapp.data.loading import load
 from nextapp.data.log import LaunchLog
 
@@ -476,7 +475,7 @@ def test_bytes_that_are_not_utf8_spoil_their_own_line_only(tmp_path: Path) -> No
         ),
         (b"\x1f\x8b and no more of it", "damaged or cut short"),
         (TABLE.encode("utf-16"), "column names but no rows"),
-        (b"PK\x03\x04\xff\xfe\n", "This is a ZIP archive: unpack it"),
+        (b"PK\x03\x04\xff\xfe\n", "this is a ZIP archive: unpack it"),
         (TABLE.replace("\n", "\r").encode() + b"a,1,x\r", "lone carriage return. Save the file"),
         (b"[" + b"1 " * 99_999 + b"]", "starts like JSON but is not valid"),
         (b"user_id,timestamp,app_name,user_id\n", "'user_id' occurs 2 times"),

@@ -555,7 +555,7 @@ class LogOptions:
 
     def read(self, source: str, seed: int) -> LaunchLog:
         """The log of a file or of synthetic phones; the seed is for the latter."""
-        from nextapp.data.importers.table import Columns
+        from nextapp.data.importers.content import Columns
         from nextapp.data.loading import load
 
         return load(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,9 @@ import click
 
 from nextapp.cli import commands, screen
 from nextapp.cli.commands import FILE, OUTPUT_FILE, command, option, output, settings_of
-from nextapp.data.importers.content import check_not_foreign
 from nextapp.phone.commands import reason_lines
 from nextapp.studies import model_file, reasons
 from nextapp.studies.experiment import Experiment, experiment_from
-from nextapp.studies.model_file import has_times, launches_in
 from nextapp.table import Marked, Table
 from nextapp.wire import WireError
 
@@ -64,23 +61,6 @@ def train(
     screen.say_next(f"nextapp predict {out} --history LAUNCHES.csv --why")
 
 
-def history_text(history: str) -> str:
-    """The text of a history file, or of standard input for -."""
-    if history == "-":
-        return sys.stdin.read()
-    path = Path(history)
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder: give the file with the launches.")
-    data = path.read_bytes()
-    check_not_foreign(data, str(path))
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError(
-            f"{path}: not text in UTF-8. Give a CSV file, or app names, one per line."
-        ) from None
-
-
 @command("nextapp predict lsapp.safetensors --history launches.csv --why")
 @click.argument(
     "model",
@@ -91,23 +71,24 @@ def history_text(history: str) -> str:
 @option(
     "--history",
     required=True,
-    metavar="FILE",
-    help="Launches of one phone, oldest first: CSV with the columns timestamp and "
-    "app_name, or one app name per line; - reads standard input.",
+    type=FILE,
+    help="Launches of one phone: a log, an export, or one app name per line; - reads standard "
+    "input.",
 )
 @option("-n", type=click.IntRange(min=1), default=5, help="Number of apps to name.")
 @option("--why", is_flag=True, help="Show the reasons for each app.")
 @commands.json_file
-def predict(model: Path, history: str, n: int, why: bool, json: Path | None) -> None:
+def predict(model: Path, history: Path, n: int, why: bool, json: Path | None) -> None:
     """Predict the next apps of one phone with a model file.
 
     The model nextapp gives probabilities; seqmf gives the light scores of eq. (8).
     """
-    text = history_text(history)
     if model.is_dir():
         raise ValueError(f"{model} is a folder: give the model file in it.")
+    data = model.read_bytes()
+    launches = model_file.read_history(history).launches
     try:
-        result = model_file.predict(model.read_bytes(), text, n)
+        result = model_file.predict(data, launches, n)
     except WireError as error:
         raise ValueError(f"{model}: {error}") from error
     for line in reason_lines(result.ranked, why=why) if result.ranked else ():
@@ -124,7 +105,7 @@ def predict(model: Path, history: str, n: int, why: bool, json: Path | None) -> 
     metavar="DATA",
     help="A log file or a synthetic log, as for evaluate; or give --history.",
 )
-@option("--history", metavar="FILE", help="Launches of one phone instead of a log, as for predict.")
+@option("--history", type=FILE, help="Launches of one phone instead of a log, as for predict.")
 @option("--user", metavar="NAME", help="User of the log. Default: the first.")
 @option(
     "--launch",
@@ -139,7 +120,7 @@ def predict(model: Path, history: str, n: int, why: bool, json: Path | None) -> 
 @commands.log_options
 def explain(
     source: str | None,
-    history: str | None,
+    history: Path | None,
     user: str | None,
     launch: int | None,
     alone: bool,
@@ -155,8 +136,7 @@ def explain(
     if (source is None) == (history is None):
         raise ValueError("give either a log (DATA) or --history FILE.")
     if history is not None:
-        text = history_text(history)
-        asked = reasons.Asked("this phone", launches_in(text), timed=has_times(text))
+        asked = reasons.Asked("this phone", *model_file.read_history(history))
     else:
         log = log_options.read(str(source), seed)
         asked = reasons.launches_of_user(log, user, alone=alone)

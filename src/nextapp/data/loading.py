@@ -1,9 +1,10 @@
 """`load`: a launch log from a file in any supported format, or from synthetic phones.
 
-Supported are LSApp and the Tsinghua App Usage trace as their authors publish them, any CSV, TSV or
-Parquet file with columns for user, time and app, and exports of people's own devices. Polars reads
-blocks of a table in which every row is as expected; `nextapp.data.importers.table` reads the
-others line by line. Both give the same launches, which a test holds for tables of all kinds.
+Supported are LSApp and the Tsinghua App Usage trace as their authors publish them, any CSV, TSV,
+JSON or Parquet file with columns for user, time and app, and exports of people's own devices.
+Polars reads blocks of a table in which every row is as expected; `nextapp.data.importers.content`
+reads the others line by line. Both give the same launches, which a test holds for tables of all
+kinds.
 """
 
 from __future__ import annotations
@@ -22,31 +23,30 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, TYPE_CHECKING, TypeAlias, TypeGuard, cast
+from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
 
 import numpy as np
 import polars as pl
 
-from nextapp.data.importers import import_file
-from nextapp.data.importers import table as lines
+from nextapp.data.importers import check_not_foreign, import_file
+from nextapp.data.importers import content as lines
 from nextapp.data.importers.content import (
-    Content,
-    DateOrder,
-    UnreadableLog,
-    check_not_foreign,
-    find_encoding,
-)
-from nextapp.data.importers.events import ME, read_list
-from nextapp.data.importers.table import (
+    APP_USAGE,
     APP_USAGE_HEADER,
     APP_USAGE_LINE,
     LATEST_MS,
     LSAPP_HEADER,
+    ME,
     Columns,
+    Content,
+    DateOrder,
     Row,
     Table,
     TimeUnit,
+    UnreadableLog,
+    find_encoding,
 )
+from nextapp.data.importers.events import read_list
 from nextapp.data.log import Codes, LaunchLog
 from nextapp.data.times import find_zone
 from nextapp.settings import nearest
@@ -141,7 +141,8 @@ def load(
         with path.open("rb") as start:
             head = start.read(1 << 16)
         is_parquet = head.startswith(b"PAR1")
-        is_table = is_parquet or lines.looks_like_table(Content(head[:4096], "").text)
+        text = Content(head, "").text
+        is_table = is_parquet or lines.looks_like_table(text) or lines.is_json_lines(text)
         if not is_table:
             check_not_foreign(head, str(path))
         if columns == Columns() and not is_table:
@@ -287,9 +288,10 @@ def _text_blocks(path: Path, columns: Columns, dates: DateOrder | None) -> Itera
         if is_app_usage:
             separator = "\t" if b"\t" in first else " "
             places = {"user": 0, "time": 1, "app": 3}
-            table = Table(file, "App Usage", APP_USAGE_HEADER, places, separator)
+            table = Table(file, APP_USAGE, APP_USAGE_HEADER, places, separator)
         else:
             table = lines.table_of_header(first, file, columns)
+        if table.has_header:
             first = b""
             number += 1
         n_bytes = BLOCK_BYTES
@@ -322,6 +324,9 @@ def _text_stream(path: Path) -> Iterator[tuple[IO[bytes], str]]:
             start = plain.read(4096)
             if find_encoding(start).startswith("utf-16"):
                 yield io.BytesIO(Content.of_file(path).text.encode()), str(path)
+                return
+            if start.lstrip().startswith(b"[") and Content.of_file(path).is_records:
+                yield io.BytesIO(Content.of_file(path).as_json_lines().data), str(path)
                 return
             is_gzip = start.startswith(b"\x1f\x8b")
             plain.seek(0)
@@ -364,6 +369,8 @@ def _cut_at_once(block: bytes, table: Table) -> pl.DataFrame | None:
 
     Polars fills up lines with too few fields, so separators are counted.
     """
+    if not table.separator:
+        return None
     if b"\r" in block:
         block = block.replace(b"\r\n", b"\n")
     n_lines = block.count(b"\n") + (not block.endswith(b"\n"))
@@ -401,11 +408,11 @@ def _blocks_of_frame(
     scan: pl.LazyFrame, file: str, kind: str, columns: Columns, time_unit: TimeUnit
 ) -> Iterator[Block]:
     try:
-        schema = scan.collect_schema()
-        kind = f"LSApp in {kind}" if set(schema) >= LSAPP_HEADER else kind
-        places = lines.positions(list(schema), file, columns)
-        table = Table(file, kind, tuple(schema), places, row_word="row")
-        picked = {role: pl.col(table.header[place]) for role, place in places.items()}
+        there = dict(_columns_in(scan.collect_schema().items()))
+        kind = f"LSApp in {kind}" if set(there) >= LSAPP_HEADER else kind
+        places = lines.positions(list(there), file, columns)
+        table = Table(file, kind, tuple(there), places, row_word="row")
+        picked = {role: there[table.header[place]] for role, place in places.items()}
         frame = scan.select(**picked).collect()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise UnreadableLog(
@@ -426,6 +433,18 @@ def _blocks_of_frame(
     frame = frame.with_columns(names.cast(pl.String), times)
     numbered = enumerate(frame.iter_rows(named=True), 1)
     yield table, frame, (Row(number, b"", **values) for number, values in numbered)
+
+
+def _columns_in(
+    kinds: Iterable[tuple[str, Any]], outer: pl.Expr | None = None, before: str = ""
+) -> Iterator[tuple[str, pl.Expr]]:
+    """Every column by its name; those of a nested table by names joined with dots."""
+    for name, kind in kinds:
+        column = pl.col(name) if outer is None else outer.struct.field(name)
+        if isinstance(kind, pl.Struct):
+            yield from _columns_in(kind, column, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", column
 
 
 def _is_pandas(source: object) -> TypeGuard[pd.DataFrame]:

@@ -552,18 +552,14 @@ def import_launches(
     ``zone`` is the time zone of times without one; None is this machine's.
     """
     # Only this command needs the importers.
-    from nextapp.data.importers import import_file, read_any
+    from nextapp.data.importers import read_any
     from nextapp.data.importers.content import Content
     from nextapp.data.importers.events import read_list
 
     if not path.exists():
         raise ValueError(f"{path} is missing: set up a phone first, by init.")
     not_apps = None if leave_out is None else read_list(leave_out)
-    found = None
-    if str(data) != "-":
-        found = import_file(data, zone=zone, not_apps=not_apps, dates=dates)
-    if found is None:
-        found = read_any(Content.of_file(data, dates), zone=zone, not_apps=not_apps)
+    found = read_any(Content.of_file(data, dates), zone=zone, not_apps=not_apps)
     users = found.users
     if user is None and len(users) > 1:
         raise ValueError(

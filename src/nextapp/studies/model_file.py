@@ -11,15 +11,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from nextapp.data.cutting import collapse_repeats
-from nextapp.data.importers import table
+from nextapp.data.importers import read_known
 from nextapp.data.importers.content import Content
 from nextapp.data.log import LaunchLog
 from nextapp.phone.core import LightReason, PhoneCore
@@ -151,12 +150,9 @@ class Prediction:
         }
 
 
-def predict(model: bytes, history: str, n: int) -> Prediction:
-    """The n most likely next apps on a phone with this history, predicted with a model file."""
+def predict(model: bytes, launches: Sequence[tuple[str, float, int]], n: int) -> Prediction:
+    """The n most likely next apps on a phone after these launches (`read_history`)."""
     name, apps, known = _read(model)
-    launches = launches_in(history)
-    if not launches:
-        raise ValueError("the history has no launch: give at least one app name.")
     numbers = {app: number for number, app in enumerate(apps)}
     numbered = [
         (numbers.setdefault(app, len(numbers)), clock + zone) for app, clock, zone in launches
@@ -236,30 +232,33 @@ def _crowd_from(tensors: Tensors, n_apps: int) -> OtherPhones:
     return crowd
 
 
-def launches_in(history: str) -> list[tuple[str, float, int]]:
-    """Names, times and UTC offsets of a history, in its order.
+class History(NamedTuple):
+    """Launches of one phone, oldest first: app, seconds since 1970, UTC offset; ``timed`` says
+    whether their times are its own."""
 
-    It is CSV with the columns timestamp and app_name, or has the name of an app in every line, all
-    in one session. Times without a zone count as UTC.
+    launches: list[tuple[str, float, int]]
+    timed: bool
+
+
+def read_history(path: Path) -> History:
+    """The launches in a file, or in standard input for the path -.
+
+    It is a log or an export of one person, or has the name of an app in every line, all in one
+    session. Times without a zone count as UTC.
     """
-    content = Content(history.encode(), "history")
-    if table.looks_like_table(history):
-        launches = table.read(content, UTC)
-        users = {launch.user for launch in launches}
-        if len(users) > 1:
+    content = Content.of_file(path).unzip()
+    found = read_known(content, zone="UTC")
+    if found is not None:
+        if len(found.users) > 1:
             raise ValueError(
-                f"a history must be of one phone, got {len(users)} different user_id: keep one."
+                f"a history must be of one phone, got {len(found.users)} different user_id: keep "
+                f"one."
             )
-        return [(launch.app, launch.clock, launch.zone) for launch in launches]
-    names = [line.strip() for line in history.splitlines() if line.strip()]
-    if names and any(f"{column}," in f"{names[0]}," for column in ("app_name", "item_id")):
+        return History([(each.app, each.clock, each.zone) for each in found.launches], True)
+    names = [line.strip() for line in content.text.splitlines() if line.strip()]
+    if any(f"{column}," in f"{names[0]}," for column in ("app_name", "item_id")):
         raise ValueError(
             "a history with column names needs the columns timestamp and app_name; or give one app "
             "name per line, without column names."
         )
-    return [(name, PAUSE * number, 0) for number, name in enumerate(names)]
-
-
-def has_times(history: str) -> bool:
-    """Whether a history has times; if not, `launches_in` assumes them."""
-    return table.looks_like_table(history)
+    return History([(name, PAUSE * number, 0) for number, name in enumerate(names)], False)

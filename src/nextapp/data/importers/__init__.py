@@ -5,6 +5,7 @@ They need only the standard library, since phones use them too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,22 +15,37 @@ from nextapp.data.importers import (
     app_usage_csv,
     databases,
     google_takeout,
-    table,
+    usage_logger,
     usagestats,
 )
 from nextapp.data.importers.content import (
-    HEAD_BYTES,
+    ME,
+    MOST_EVENTS,
+    Columns,
     Content,
     DateOrder,
     UnreadableLog,
-    check_not_foreign,
+    is_json_lines,
+    launches_of_rows,
+    looks_like_table,
+    rows_of_lines,
+    table_of_header,
+    with_order,
 )
-from nextapp.data.importers.events import ImportedLaunch, NotApps, launches_of, usual_list
-from nextapp.data.times import find_zone
+from nextapp.data.importers.events import (
+    ImportedLaunch,
+    NotApps,
+    clean_name,
+    launches_of,
+    usual_list,
+)
+from nextapp.data.times import Zone, find_zone, offset_at
 
+_HEAD_BYTES = 4 << 20  # of a file, read first to recognise the format
+_LONGEST_HEADER = 1 << 16
+_TEXTS = (usagestats.FORMAT, app_usage_csv.FORMAT, usage_logger.FORMAT)
 FORMATS = (
-    usagestats.FORMAT,
-    app_usage_csv.FORMAT,
+    *_TEXTS,
     activitywatch.FORMAT,
     google_takeout.FORMAT,
     databases.DIGITAL_WELLBEING,
@@ -64,21 +80,15 @@ def import_file(
 ) -> Imported | None:
     """The launches of an export of a person's device; None if the format is not known.
 
-    Only the first `HEAD_BYTES` decide about None, so that a large table is not read twice.
+    Only the beginning of a text decides about None, so that a large table is not read twice.
     ``dates`` is the order of day and month in dates such as 3/4/2024, where nothing else tells.
     """
     with path.open("rb") as file:
-        head = Content(file.read(HEAD_BYTES), str(path), dates=dates)
+        head = Content(file.read(_HEAD_BYTES), str(path), dates=dates)
     check_not_foreign(head.data, head.name)
-    if not (_is_only_import(head) or usagestats.recognise(head) or app_usage_csv.recognise(head)):
+    if not (_is_no_text(head) or any(form.recognise(head) for form in _TEXTS)):
         return None
-    content = head if len(head.data) < HEAD_BYTES else Content.of_file(path, dates)
-    imported = import_content(content, zone=zone, not_apps=not_apps)
-    log = path.with_name(path.name + "-wal")
-    if imported is not None and content.is_database and log.exists() and log.stat().st_size:
-        note = f"{log.name} next to the database was not read: its launches are missing"
-        return Imported(imported.format, imported.launches, (*imported.notes, note))
-    return imported
+    return import_content(Content.of_file(path, dates), zone=zone, not_apps=not_apps)
 
 
 def import_content(
@@ -103,11 +113,11 @@ def import_content(
     where = find_zone(zone)
     check_not_foreign(content.data, content.name)
     form = next((form for form in FORMATS if form.recognise(content)), None)
+    if form is None and _is_no_text(content) and not content.is_records:
+        tables = ", ".join(sorted(content.tables)[:8]) or "none"
+        hint = f" The tables here are: {tables:.200}." if content.is_database else ""
+        raise UnreadableLog(f"{content.name}: not recognised.{hint} Looked for: {list_formats()}.")
     if form is None:
-        if _is_only_import(content):
-            raise UnreadableLog(
-                f"{content.name}: not recognised.{_hint(content)} Looked for: {list_formats()}."
-            )
         return None
     launches, notes = launches_of(form.read(content), where, not_apps or usual_list())
     if not launches:
@@ -115,55 +125,146 @@ def import_content(
         raise UnreadableLog(
             f"{content.name}: recognised as {form.name}, but it has no launch: {why}."
         )
-    if not content.is_database:
-        notes += _about_encoding(content)
-    return Imported(form.name, launches, tuple(notes))
+    return Imported(form.name, launches, (*notes, *_about(content)))
 
 
 def read_any(
     content: Content, *, zone: str | None = None, not_apps: NotApps | None = None
 ) -> Imported:
-    """The launches of an export of a device or of a CSV file; raises `UnreadableLog` otherwise.
-
-    A gzip file is unpacked first.
-    """
-    content = content.unzip()
-    if not content.data.strip():
-        raise UnreadableLog(f"{content.name}: the file is empty.")
-    if table.looks_like_table(content.text[:4096]):
-        launches = table.read(content, find_zone(zone))
-        launches.sort(key=lambda each: (each.user, each.clock))
-        if not launches:
-            raise UnreadableLog(f"{content.name}: the file has column names but no rows.")
-        return Imported(table.NAME, launches, _about_encoding(content))
-    found = import_content(content, zone=zone, not_apps=not_apps)
+    """The launches of an export of a device or of a table; raises `UnreadableLog` otherwise."""
+    found = read_known(content, zone=zone, not_apps=not_apps)
     if found is None:
         raise UnreadableLog(
-            f"{content.name}: not recognised. Looked for: {list_formats()}; a CSV with the columns "
-            f"timestamp and app_name."
+            f"{content.name}: not recognised. Looked for: {list_formats()}; CSV or JSON lines with "
+            f"timestamp and app_name (under other names: nextapp data convert)."
         )
     return found
 
 
-def _about_encoding(content: Content) -> tuple[str, ...]:
-    return () if content.encoding == "utf-8" else (f"the text is read as {content.encoding}",)
+def read_known(
+    content: Content, *, zone: str | None = None, not_apps: NotApps | None = None
+) -> Imported | None:
+    """As `read_any`, but None for a text that is neither. A gzip file is unpacked first."""
+    content = content.unzip()
+    if not content.data.strip():
+        raise UnreadableLog(f"{content.name}: the file is empty.")
+    is_table = looks_like_table(content.text[:_LONGEST_HEADER])
+    if not is_table and not is_json_lines(content.text[:_LONGEST_HEADER]):
+        found = import_content(content, zone=zone, not_apps=not_apps)
+        if found is not None or not content.is_records:
+            return found
+        content = content.as_json_lines()
+        is_table = looks_like_table(content.text[:_LONGEST_HEADER])
+    return _read_table(content, find_zone(zone)) if is_table else None
 
 
-def _is_only_import(content: Content) -> bool:
-    """Whether these bytes cannot be a table of launches."""
-    return (
-        content.is_database
-        or content.data.startswith(b"PK\x03\x04")
-        or content.first_letter in ("{", "[", "<")
-    )
+def _read_table(content: Content, zone: Zone) -> Imported:
+    """The launches of a table; a bad row raises `BadRow`.
+
+    ``zone`` is that of times without one; None is UTC. Where neither says how late it was for the
+    person, this machine's zone does.
+    """
+    lines = content.text.encode().split(b"\n")
+    first = next(number for number, line in enumerate(lines) if line.strip())
+    table = table_of_header(lines[first], content.name, Columns())
+    rest = lines[first + table.has_header :]
+    table = with_order(rest, table, content.dates)
+    found: list[ImportedLaunch] = []
+    for launch in launches_of_rows(
+        rows_of_lines(rest, first + 1 + table.has_header, table), table, zone=zone
+    ):
+        if len(found) == MOST_EVENTS:
+            raise UnreadableLog(f"{content.name}: more than {MOST_EVENTS:,} launches.")
+        clock = launch.ms / 1000
+        offset = offset_at(clock, None) if launch.offset is None else launch.offset
+        user, app = clean_name(launch.user) or ME, clean_name(launch.app)
+        if not app:
+            raise UnreadableLog(
+                f"{content.name}: an app's name must have 1 to 255 printable characters, got "
+                f"{launch.app!r:.60}."
+            )
+        found.append(ImportedLaunch(user, app, clock, offset))
+    if not found:
+        raise UnreadableLog(f"{content.name}: the file has column names but no rows.")
+    found.sort(key=lambda each: (each.user, each.clock))
+    return Imported(f"three columns ({table.kind})", found, _about(content))
 
 
-def _hint(content: Content) -> str:
-    if content.data.startswith(b"PK\x03\x04"):
-        return " This is a ZIP archive: unpack it and give the file in it."
-    if content.first_letter == "<":
-        return " This is XML."
-    if content.is_database:
-        names = ", ".join(sorted(content.tables)[:8]) or "none"
-        return f" The tables here are: {names:.200}."
-    return ""
+def _about(content: Content) -> tuple[str, ...]:
+    """Notes on how a file was read."""
+    if content.is_database or content.encoding == "utf-8":
+        return content.notes
+    return (*content.notes, f"the text is read as {content.encoding}")
+
+
+def _is_no_text(content: Content) -> bool:
+    """Whether these bytes cannot be a table of launches in lines."""
+    return content.is_database or content.first_letter in ("{", "[", "<")
+
+
+# --- Files that are never a log
+
+_AS_CSV = "save it as CSV (in Excel or LibreOffice: File, Save As)"
+_DUMPSYS_INSTEAD = "it is not read; use adb shell dumpsys usagestats > usagestats.txt instead"
+_MAC_INSTEAD = "it is not read; a Mac's knowledgeC.db, if you have one, can be read"
+_BIOME = "an iOS or macOS Biome file (SEGB)"
+_FOREIGN: tuple[tuple[bytes, str, str], ...] = (
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an Excel file", _AS_CSV),
+    (b"%PDF-", "a PDF file", "export the launches as CSV instead"),
+    (b"{\\rtf", "a text document (RTF)", "save it as plain text"),
+    (b"\x89PNG\r\n", "a picture (PNG)", "give the log itself"),
+    (b"\xff\xd8\xff", "a picture (JPEG)", "give the log itself"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", "unpack it and give the file in it"),
+    (b"Rar!\x1a\x07", "a RAR archive", "unpack it and give the file in it"),
+    (b"BZh", "a bzip2 file", "unpack it (bunzip2) and give the file in it"),
+    (b"\xfd7zXZ\x00", "an xz file", "unpack it (unxz) and give the file in it"),
+    (b"\x28\xb5\x2f\xfd", "a Zstandard file", "unpack it (unzstd) and give the file in it"),
+    (b"ARROW1", "an Arrow or Feather file", "save it as Parquet or CSV"),
+    (b"\x89HDF\r\n", "an HDF5 file", "save it as Parquet or CSV"),
+    (b"\x80\x04\x95", "a Python pickle", "save it as Parquet or CSV"),
+    (b"SEGB", _BIOME, _MAC_INSTEAD),
+    (b"ABX\x00", "a binary XML file of Android", _DUMPSYS_INSTEAD),
+)
+_ZIP = b"PK\x03\x04"
+_IN_ZIP: tuple[tuple[bytes, str, str], ...] = (
+    (b"xl/work", "an Excel file", _AS_CSV),
+    (b"opendocument.spreadsheet", "a spreadsheet (ODS)", _AS_CSV),
+    (b"word/document", "a Word document", "save the launches as CSV"),
+    (_ZIP, "a ZIP archive", "unpack it and give the file in it"),
+)
+
+
+_MARKUP: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
+    (
+        re.compile(rb"<usagestats\b"),
+        "a usage statistics file of an Android backup (XML)",
+        _DUMPSYS_INSTEAD,
+    ),
+    (
+        re.compile(rb"<!doctype html|<html\b", re.IGNORECASE),
+        "an HTML page",
+        "it is not read; if it is from Google Takeout, export My Activity again and choose JSON as "
+        "its format",
+    ),
+)
+_STATISTICS_FILE = re.compile(r"(?:.*[\\/])?1[0-9]{12}")  # named after its time, in milliseconds
+
+
+def check_not_foreign(head: bytes, name: str) -> None:
+    """Raise `UnreadableLog` where the first bytes are of a kind of file that is never a log."""
+    start = head[:4096]
+    if start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
+        for pattern, what, remedy in _MARKUP:
+            if pattern.search(start):
+                raise UnreadableLog(f"{name}: this is {what}: {remedy}.")
+    if head[52:56] == b"SEGB":
+        raise UnreadableLog(f"{name}: this is {_BIOME}: {_MAC_INSTEAD}.")
+    if _STATISTICS_FILE.fullmatch(name) and re.search(rb"[\x00-\x08\x0e-\x1f]", start):
+        raise UnreadableLog(
+            f"{name}: this looks like a usage statistics file of an Android backup (protobuf): "
+            f"{_DUMPSYS_INSTEAD}."
+        )
+    kinds = _IN_ZIP if head.startswith(_ZIP) else _FOREIGN
+    for mark, what, remedy in kinds:
+        if mark in head[: 1 << 16] if kinds is _IN_ZIP else head.startswith(mark):
+            raise UnreadableLog(f"{name}: this is {what}: {remedy}.")

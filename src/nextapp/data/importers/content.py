@@ -1,21 +1,37 @@
-"""The bytes of a file as text, JSON or SQLite tables, with size limits, for importers."""
+"""The content of a file: as text, as JSON, as SQLite tables, and as a table of launches by lines.
+
+The readers of phones and of the page, with only the standard library. `nextapp.data.loading` reads
+most tables faster, and gives the rest to the reader here, which names bad rows.
+
+One row is one line, so that an error can name it: a line break inside quotes counts as an
+unbalanced quote. Empty lines are skipped. Times are numbers counted from 1970, the digits
+yyyymmddHHMMSS with up to three decimals of a second, ISO, or a date such as 1/2/24 or 01.02.2024
+and a time of day; a time without a zone is UTC.
+"""
 
 from __future__ import annotations
 
 import codecs
+import csv
 import json
 import re
+import reprlib
+import shlex
 import sqlite3
 import sys
 import time
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from nextapp.data.times import is_month_first
+from nextapp.data.times import is_month_first, local_time, offset_at, offset_of
+from nextapp.settings import nearest
 
 MOST_BYTES = 256 << 20
 """Largest file that is read; a person's log of many years is smaller."""
@@ -33,73 +49,8 @@ _LONGEST_TEXT = 1024  # bytes of a text in a query's rows: many rows may join th
 DateOrder = Literal["day/month", "month/day"]
 
 
-_AS_CSV = "save it as CSV (in Excel or LibreOffice: File, Save As)"
-_DUMPSYS_INSTEAD = "it is not read; use adb shell dumpsys usagestats > usagestats.txt instead"
-_MAC_INSTEAD = "it is not read; a Mac's knowledgeC.db, if you have one, can be read"
-_BIOME = "an iOS or macOS Biome file (SEGB)"
-_FOREIGN: tuple[tuple[bytes, str, str], ...] = (
-    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an Excel file", _AS_CSV),
-    (b"%PDF-", "a PDF file", "export the launches as CSV instead"),
-    (b"{\\rtf", "a text document (RTF)", "save it as plain text"),
-    (b"\x89PNG\r\n", "a picture (PNG)", "give the log itself"),
-    (b"\xff\xd8\xff", "a picture (JPEG)", "give the log itself"),
-    (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", "unpack it and give the file in it"),
-    (b"Rar!\x1a\x07", "a RAR archive", "unpack it and give the file in it"),
-    (b"BZh", "a bzip2 file", "unpack it (bunzip2) and give the file in it"),
-    (b"\xfd7zXZ\x00", "an xz file", "unpack it (unxz) and give the file in it"),
-    (b"\x28\xb5\x2f\xfd", "a Zstandard file", "unpack it (unzstd) and give the file in it"),
-    (b"ARROW1", "an Arrow or Feather file", "save it as Parquet or CSV"),
-    (b"\x89HDF\r\n", "an HDF5 file", "save it as Parquet or CSV"),
-    (b"\x80\x04\x95", "a Python pickle", "save it as Parquet or CSV"),
-    (b"SEGB", _BIOME, _MAC_INSTEAD),
-    (b"ABX\x00", "a binary XML file of Android", _DUMPSYS_INSTEAD),
-)
-_ZIP = b"PK\x03\x04"
-_IN_ZIP: tuple[tuple[bytes, str, str], ...] = (
-    (b"xl/work", "an Excel file", _AS_CSV),
-    (b"opendocument.spreadsheet", "a spreadsheet (ODS)", _AS_CSV),
-    (b"word/document", "a Word document", "save the launches as CSV"),
-)
-
-
 class UnreadableLog(ValueError):
     """The file cannot be read as a launch log."""
-
-
-_MARKUP: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
-    (
-        re.compile(rb"<usagestats\b"),
-        "a usage statistics file of an Android backup (XML)",
-        _DUMPSYS_INSTEAD,
-    ),
-    (
-        re.compile(rb"<!doctype html|<html\b", re.IGNORECASE),
-        "an HTML page",
-        "it is not read; if it is from Google Takeout, export My Activity again and choose JSON as "
-        "its format",
-    ),
-)
-_STATISTICS_FILE = re.compile(r"(?:.*[\\/])?1[0-9]{12}")  # named after its time, in milliseconds
-
-
-def check_not_foreign(head: bytes, name: str) -> None:
-    """Raise `UnreadableLog` where the first bytes are of a kind of file that is never a log."""
-    start = head[:4096]
-    if start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
-        for pattern, what, remedy in _MARKUP:
-            if pattern.search(start):
-                raise UnreadableLog(f"{name}: this is {what}: {remedy}.")
-    if head[52:56] == b"SEGB":
-        raise UnreadableLog(f"{name}: this is {_BIOME}: {_MAC_INSTEAD}.")
-    if _STATISTICS_FILE.fullmatch(name) and re.search(rb"[\x00-\x08\x0e-\x1f]", start):
-        raise UnreadableLog(
-            f"{name}: this looks like a usage statistics file of an Android backup (protobuf): "
-            f"{_DUMPSYS_INSTEAD}."
-        )
-    kinds = _IN_ZIP if head.startswith(_ZIP) else _FOREIGN
-    for mark, what, remedy in kinds:
-        if mark in head[: 1 << 16] if kinds is _IN_ZIP else head.startswith(mark):
-            raise UnreadableLog(f"{name}: this is {what}: {remedy}.")
 
 
 def find_encoding(data: bytes) -> str:
@@ -140,6 +91,7 @@ class Content:
     Text may be in any of the encodings of `find_encoding`; invalid bytes are replaced. Nothing is
     written: a database is opened in memory. ``most_bytes`` holds for the unpacked content as well,
     ``most_events`` for the rows of a query. ``dates`` is the order that its dates have, if told.
+    ``notes`` say what beside the file was not read.
     """
 
     def __init__(
@@ -159,14 +111,22 @@ class Content:
         self.name = name
         self.most_bytes, self.most_events = most_bytes, most_events
         self.dates = dates
+        self.notes: tuple[str, ...] = ()
 
     @classmethod
     def of_file(cls, path: Path, dates: DateOrder | None = None) -> Content:
         """The content of a file; that of standard input for the path -."""
         if str(path) == "-":
             return cls(sys.stdin.buffer.read(MOST_BYTES + 1), "standard input", dates=dates)
+        if path.is_dir():
+            raise UnreadableLog(f"{path}: is a folder. Give the path of the log file in it.")
         with path.open("rb") as file:
-            return cls(file.read(MOST_BYTES + 1), str(path), dates=dates)
+            content = cls(file.read(MOST_BYTES + 1), str(path), dates=dates)
+        log = path.with_name(path.name + "-wal")
+        if content.is_database and log.exists() and log.stat().st_size:
+            note = f"{log.name} next to the database was not read: its launches are missing"
+            content.notes = (note,)
+        return content
 
     def unzip(self) -> Content:
         """The unpacked content of a gzip file, up to `most_bytes`; else the content itself."""
@@ -207,6 +167,17 @@ class Content:
                 f"{self.name}: the file starts like JSON but is not valid ({why:.120}). It may be "
                 f"incomplete: export it again."
             ) from None
+
+    @property
+    def is_records(self) -> bool:
+        """Whether it is a JSON list of objects."""
+        return isinstance(self.json, list) and len(self.json) > 0 and isinstance(self.json[0], dict)
+
+    def as_json_lines(self) -> Content:
+        """The objects of a JSON list, each in a line."""
+        lines = (json.dumps(record) for record in self.json)
+        data = "\n".join(lines).encode("utf-8", "replace")
+        return Content(data, self.name, self.most_bytes, self.most_events, self.dates)
 
     @property
     def is_database(self) -> bool:
@@ -272,3 +243,468 @@ def _readable(name: str) -> Iterator[None]:
             f"{name}: the SQLite database is damaged or too slow to read ({error!s:.120}). Copy it "
             f"again while no program writes to it."
         ) from None
+
+
+# --- Tables, line by line
+
+TimeUnit = Literal["s", "ms"]
+Value = str | int | float | None
+
+ME = "me"
+"""The user's name in what has only one person."""
+
+MOST_COLUMNS = 1_000
+LATEST_MS = 4_102_444_800_000  # 2100-01-01; times from 1970-01-01 up to it are accepted
+
+LSAPP_HEADER = {"user_id", "session_id", "timestamp", "app_name", "event_type"}
+APP_USAGE_LINE = re.compile(rb"[^ \t]+[ \t][0-9]{14,17}(?:[ \t][^ \t\r\n]+){3}\r?\n?")
+APP_USAGE_HEADER = ("user", "time", "base station", "app id", "traffic")
+
+NUMBER = r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE]\+?[0-9]{1,3})?"
+DIGITS = r"([0-9]{4})([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{0,3})"
+ISO_OF_DIGITS = r"\g<1>-\g<2>-\g<3> \g<4>:\g<5>:\g<6>.\g<7>0"
+DAY, CLOCK = "[0-9]{4}-[0-9]{2}-[0-9]{2}", "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
+ISO = rf"{DAY}[ T]{CLOCK}(?:\.[0-9]+)?"
+ZONE = r"Z|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?"
+_SLASHED = re.compile(r"\s*[0-9]{1,2}([-/])[0-9]{1,2}\1")
+_SLASHED_FIELD = re.compile(rb"(?:^|[,;\t\"]) ?[0-9]{1,2}([-/])[0-9]{1,2}\1[0-9]{2,4}[ T,]")
+_OF_A_USER = re.compile("user|uid|person|participant|subject|device|phone|owner|imei")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+APP_USAGE, JSON_LINES = "App Usage", "JSON lines"
+NOT_UTF8 = "not UTF-8"
+NOT_JSON = "not a JSON object"
+WRONG_FIELDS = "wrong number of fields"
+OPEN_QUOTE = "unbalanced quote"
+NO_USER = "empty user"
+NO_APP = "empty app"
+NO_TIME = "unreadable time"
+FAR_TIME = "time out of range"
+
+
+class BadRow(UnreadableLog):
+    """A row that cannot be read; the message names file, line and column."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names of the columns, in any case; None for the usual ones, as `names_to_find` says."""
+
+    user: str | None = None
+    time: str | None = None
+    app: str | None = None
+
+    def names_to_find(self) -> dict[str, tuple[str, ...]]:
+        """For each of user, time and app, the possible names; the first one found is used."""
+        return {
+            "user": (self.user,) if self.user else ("user_id", "user"),
+            "time": (self.time,) if self.time else ("timestamp", "datetime", "time", "date"),
+            "app": (self.app,) if self.app else ("app_name", "item_id", "app", "package_name"),
+        }
+
+
+@dataclass(frozen=True)
+class Table:
+    """The layout of a file. ``positions``: columns of user, if there is one, time, app and, in
+    LSApp, event. ``month_first``: dates with slashes or hyphens are M/D/Y, not D/M/Y; None: not
+    known."""
+
+    file: str
+    kind: str
+    header: tuple[str, ...]
+    positions: dict[str, int]
+    separator: str = ""
+    quotes: bool = False
+    row_word: str = "line"
+    month_first: bool | None = None
+
+    @property
+    def has_header(self) -> bool:
+        return self.kind not in (APP_USAGE, JSON_LINES)
+
+    def column(self, position: int) -> str:
+        return f"column {self.header[position]}" if position < len(self.header) else "whole line"
+
+
+class Row(NamedTuple):
+    """A row as found: its number, its line where it is one, and the values of the columns."""
+
+    number: int
+    line: bytes
+    user: str | None = None
+    time: Value = None
+    app: str | None = None
+    event: str | None = None
+    problem: str | None = None
+
+
+class Launch(NamedTuple):
+    """``offset`` is that of the time zone in seconds, None where the table does not tell it."""
+
+    user: str
+    app: str
+    ms: int
+    offset: int | None
+
+
+def looks_like_table(start: str) -> bool:
+    """Whether a text begins with the usual names of columns; that of the user may be missing."""
+    first = _first_line(start)
+    separator = max(",;\t", key=first.count)
+    try:
+        names = list(_json_line(first) or next(csv.reader([first], delimiter=separator), []))
+    except csv.Error:
+        return False
+    wanted = Columns().names_to_find()
+    return all(_place_of(role, wanted[role], names) is not None for role in ("time", "app"))
+
+
+def is_json_lines(start: str) -> bool:
+    """Whether a text begins with a line that is a JSON object by itself, and no export of others.
+
+    >>> is_json_lines('{"at": 1, "meta": {"app": "Mail"}}'), is_json_lines('{"buckets": {}}')
+    (True, False)
+    """
+    record = _json_line(_first_line(start))
+    return bool(record) and not any(name.startswith("buckets") for name in record or ())
+
+
+def _first_line(text: str) -> str:
+    return text.lstrip("\ufeff\r\n").split("\n", 1)[0].strip("\r")
+
+
+def _json_line(line: str) -> dict[str, Any] | None:
+    """The values of a JSON object by name, those within another by names joined with dots.
+
+    >>> _json_line('{"at": 1, "meta": {"app": "Mail"}}')
+    {'at': 1, 'meta.app': 'Mail'}
+    """
+    try:
+        record = json.loads(line) if line.startswith("{") else None
+        return None if record is None else dict(_flat(record))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _flat(record: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in record.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
+
+
+# --- Header
+
+
+def table_of_header(line: bytes, file: str, columns: Columns) -> Table:
+    """The layout of a file that begins with this line."""
+    try:
+        text = line.removeprefix(codecs.BOM_UTF8).decode().rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise UnreadableLog(
+            f"{file}: the first line is not text in UTF-8. Save the log as CSV or TSV in UTF-8 "
+            f"(plain, gzip or tar.gz) or as Parquet."
+        ) from error
+    if "\r" in text:
+        raise UnreadableLog(
+            f"{file}: the lines end in a lone carriage return. Save the file with Unix (\\n) or "
+            f"Windows (\\r\\n) line ends."
+        )
+    record = _json_line(text)
+    if record is not None:
+        names = list(record)
+        return Table(file, JSON_LINES, tuple(names), positions(names, file, columns))
+    wanted = {_plain(name) for names in columns.names_to_find().values() for name in names}
+    try:
+        headers = {
+            separator: [name.strip() for name in next(csv.reader([text], delimiter=separator))]
+            for separator in ",\t;"
+        }
+    except csv.Error as error:
+        raise UnreadableLog(
+            f"{file}: the first line is not a header ({error}). Save the log as CSV, TSV or "
+            f"Parquet."
+        ) from error
+    separator, names = max(
+        headers.items(),
+        key=lambda item: (len(wanted.intersection(map(_plain, item[1]))), len(item[1])),
+    )
+    if len(names) > MOST_COLUMNS:
+        raise UnreadableLog(
+            f"{file}: a log may have up to {MOST_COLUMNS:,} columns, got {len(names):,}. Keep "
+            f"those of user, time and app."
+        )
+    kind = {",": "CSV", "\t": "TSV", ";": "CSV with semicolons"}[separator]
+    kind = "LSApp" if set(names) >= LSAPP_HEADER else kind
+    found = positions(names, file, columns)
+    return Table(file, kind, tuple(names), found, separator, True)
+
+
+def with_order(lines: Iterable[bytes], table: Table, told: DateOrder | None) -> Table:
+    """The table with the order of day and month in the dates of its lines."""
+    times = (str(row.time) for row in rows_of_lines(lines, 0, table) if row.problem is None)
+    dates = filter(_SLASHED.match, times)
+    return replace(table, month_first=is_month_first_in(dates, told, table.file))
+
+
+def has_dates(lines: Sequence[bytes]) -> bool:
+    """Whether the first of these lines have dates whose order of day and month must be found."""
+    return any(map(_SLASHED_FIELD.search, lines[:100]))
+
+
+def positions(header: list[str], file: str, columns: Columns) -> dict[str, int]:
+    """The columns of time, app and, if present, user and event type.
+
+    Without a column of users all rows are of one person, unless another column may name them.
+    """
+    found = {}
+    missing = []
+    for role, names in columns.names_to_find().items():
+        place = _place_of(role, names, header)
+        if place is not None:
+            same = header.count(header[place])
+            if same > 1:
+                raise UnreadableLog(
+                    f"{file}: the column {header[place]!r} occurs {same} times in the header. "
+                    f"Rename or remove all but one."
+                )
+            found[role] = place
+        elif role != "user" or columns.user or any(map(_OF_A_USER.search, map(str.lower, header))):
+            missing.append((role, names))
+    if missing:
+        free = [name for i, name in enumerate(header) if i not in found.values()]
+        remedies = [_remedy_for_missing(role, names, free) for role, names in missing]
+        if len(missing) >= 2:
+            from nextapp.data.importers import list_formats  # which imports this module
+
+            remedies.append("If the file has no header line, add one.")
+            remedies.append(
+                f"It is not an export of a device either; looked for: {list_formats()}."
+            )
+        raise UnreadableLog(f"{file}: the columns are {list_names(header)}. {' '.join(remedies)}")
+    if "event_type" in header and header.index("event_type") not in found.values():
+        found["event"] = header.index("event_type")
+    return found
+
+
+def _remedy_for_missing(role: str, names: tuple[str, ...], free: list[str]) -> str:
+    words = {name: set(re.split(r"[\W_]+", name.lower())) for name in free}
+    close = next((name for name in free if words[name] & set(names)), nearest(names[0], free))
+    name = close or "NAME"
+    return (
+        f"None is {' or '.join(map(repr, names[:2]))}"
+        + (f"; the nearest name is {close!r}" if close else "")
+        + f". Name the column of the {role} with --{role}-column {shlex.quote(name)} "
+        f"(in Python: columns=Columns({role}={name!r}))."
+    )
+
+
+def _place_of(role: str, names: tuple[str, ...], header: Sequence[str]) -> int | None:
+    """The first column with one of these names, as it stands or in other letters and spaces."""
+    plain = [_plain(name) for name in header]
+    for name in names:
+        if name in header:
+            return header.index(name)
+        if _plain(name) in plain:
+            there = plain.index(_plain(name))
+            day_and_clock = role == "time" and {"date", "time"} <= set(plain)
+            return None if day_and_clock and plain[there] in ("date", "time") else there
+    return None
+
+
+def _plain(name: str) -> str:
+    """
+    >>> _plain("App Name"), _plain("app_name")
+    ('appname', 'appname')
+    """
+    return re.sub(r"[\W_]", "", name.lower())
+
+
+def list_names(names: Iterable[str]) -> str:
+    shown = [f"{name!r:.60}" for name in names]
+    more = f" and {len(shown) - 12} more" if len(shown) > 12 else ""
+    return (", ".join(shown[:12]) or "nothing") + more
+
+
+# --- Lines to rows
+
+
+def rows_of_lines(lines: Iterable[bytes], first_number: int, table: Table) -> Iterator[Row]:
+    """The rows of these lines; the first has this number."""
+    for number, line in enumerate(lines, first_number):
+        raw = line.removesuffix(b"\r")
+        if raw:
+            yield _row(number, raw, table)
+
+
+def _row(number: int, raw: bytes, table: Table) -> Row:
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return Row(number, raw, problem=NOT_UTF8)
+    if table.kind == JSON_LINES:
+        record = _json_line(text)
+        if record is None:
+            return Row(number, raw, problem=NOT_JSON)
+        values = {role: record.get(table.header[at]) for role, at in table.positions.items()}
+        return Row(number, raw, **{role: _plain_value(role, each) for role, each in values.items()})
+    fields = text.split(table.separator)
+    if table.quotes and '"' in text:
+        try:
+            fields = next(csv.reader([text], delimiter=table.separator, strict=True))
+        except csv.Error:
+            return Row(number, raw, problem=OPEN_QUOTE)
+    if len(fields) != len(table.header):
+        return Row(number, raw, problem=WRONG_FIELDS)
+    return Row(number, raw, **{role: fields[at] for role, at in table.positions.items()})
+
+
+def _plain_value(role: str, value: Any) -> Any:
+    """A value of a JSON line: a number only for times, nothing for lists and tables."""
+    if value is None or isinstance(value, list | dict):
+        return None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if role == "time" and is_number else str(value)
+
+
+# --- Rows to launches
+
+
+def launches_of_rows(
+    rows: Iterable[Row],
+    table: Table,
+    *,
+    time_unit: TimeUnit = "s",
+    zone: tzinfo | None = None,
+    skip: bool | None = None,
+    tally: Counter[str] | None = None,
+) -> Iterator[Launch]:
+    """The rows that are launches; the first bad row raises `BadRow`, unless bad rows are skipped.
+
+    ``skip`` is None where bad rows cannot be skipped. Rows, other events and problems are counted
+    in ``tally``.
+    """
+    tally = Counter() if tally is None else tally
+    for row in rows:
+        tally["rows"] += 1
+        problem, ms, offset = row.problem, 0, None
+        if problem is None and "event" in table.positions and row.event != "Opened":
+            tally["other events"] += 1
+            continue
+        if problem is None:
+            if "user" in table.positions and not (row.user or "").strip():
+                problem = NO_USER
+            elif not (row.app or "").strip():
+                problem = NO_APP
+            else:
+                problem, ms, offset = milliseconds(
+                    row.time, time_unit, zone, month_first=table.month_first
+                )
+        if problem is None:
+            yield Launch(row.user or ME, row.app or "", ms, offset)
+        elif skip:
+            tally[problem] += 1
+        else:
+            remedy = f"Correct the {table.row_word}"
+            if skip is not None:
+                remedy += ", or leave out all bad rows with --skip-bad-rows"
+                remedy += " (in Python: skip_bad_rows=True)"
+            complaint = _complaint(row._replace(problem=problem), table, time_unit)
+            raise BadRow(f"{complaint} {remedy}.")
+
+
+def milliseconds(
+    time: Value, time_unit: TimeUnit, zone: tzinfo | None, *, month_first: bool | None = None
+) -> tuple[str | None, int, int | None]:
+    """What is wrong with a time, if anything; milliseconds since 1970; the zone's offset."""
+    text, offset = "" if time is None else str(time).strip(), None
+    if isinstance(time, str) and re.fullmatch(DIGITS, text):
+        text = re.sub(DIGITS, ISO_OF_DIGITS, text)
+    instant = None
+    if isinstance(time, str) and re.fullmatch(f"{ISO}(?:{ZONE})?", text):
+        try:
+            instant = datetime.fromisoformat(text)
+        except ValueError:
+            return NO_TIME, 0, None
+    elif isinstance(time, str):
+        instant = local_time(text, month_first=month_first)
+    if instant is not None:
+        if instant.tzinfo is None:
+            instant = instant.replace(tzinfo=zone or UTC)
+        else:
+            offset = offset_of(instant)
+        ms = (instant - _EPOCH) // timedelta(milliseconds=1)
+    elif text != "nan" and (isinstance(time, int | float) or re.fullmatch(NUMBER, text)):
+        # Rounded to microseconds, which a float can represent, then truncated to milliseconds.
+        number = float(text) * {"s": 1e6, "ms": 1e3}[time_unit]
+        ms = round(min(max(number, -1e16), 1e16)) // 1000
+    else:
+        return NO_TIME, 0, None
+    if not 0 <= ms <= LATEST_MS:
+        return FAR_TIME, ms, None
+    return None, ms, offset_at(ms / 1000, zone) if offset is None and zone else offset
+
+
+def _complaint(row: Row, table: Table, time_unit: TimeUnit) -> str:
+    """The error message for a row: what is wrong, where, and what to do."""
+    about_line = row.problem in (NOT_UTF8, NOT_JSON, WRONG_FIELDS, OPEN_QUOTE)
+    where, expected, got = (_line_finding if about_line else _value_finding)(row, table)
+    looks_like_ms = (
+        row.problem == FAR_TIME
+        and time_unit == "s"
+        and re.fullmatch(NUMBER, str(row.time).strip())
+        and 0 < float(str(row.time)) <= LATEST_MS
+    )
+    hint = " It looks like milliseconds: give --time-unit ms (in Python: time_unit='ms')."
+    return (
+        f"{table.file}, {table.row_word} {row.number}, {where}: expected {expected}, "
+        f"got {got}.{hint if looks_like_ms else ''}"
+    )
+
+
+def _line_finding(row: Row, table: Table) -> tuple[str, str, str]:
+    """The column with the problem, the expected content and the actual one, of a bad line."""
+    if row.problem == NOT_JSON:
+        return "whole line", "a JSON object", _short(row.line.decode())
+    if row.problem == NOT_UTF8:
+        fields = row.line.split(table.separator.encode() or None)
+        i = next(i for i, field in enumerate(fields) if not _is_utf8(field))
+        return table.column(i), "text in UTF-8", _short(fields[i])
+    text = row.line.decode()
+    s = table.separator
+    one = rf'"(?:[^"]|"")*"|[^{s}"][^{s}]*|' if table.quotes else rf"[^{s}]*"
+    field_before_another = re.compile(f"(?:{one}){s}")
+    last = start = 0
+    while match := field_before_another.match(text, start):
+        last, start = last + 1, match.end()
+    if row.problem == OPEN_QUOTE:
+        expected = f"a quote closed before the next {table.separator!r} or the end of the line"
+        return table.column(last), expected, _short(text[start:])
+    expected = f"{len(table.header)} fields separated by {table.separator!r}"
+    return "whole line", expected, f"{last + 1} in {_short(text)}"
+
+
+def _value_finding(row: Row, table: Table) -> tuple[str, str, str]:
+    """The column with the problem, the expected value and the actual one."""
+    role, expected = {
+        NO_USER: ("user", "the name of a user"),
+        NO_APP: ("app", "the name of an app"),
+        NO_TIME: ("time", "a time such as 2018-01-16 06:01:05 or a number counted from 1970"),
+        FAR_TIME: ("time", "a time from 1970-01-01 to 2100-01-01"),
+    }[row.problem or ""]
+    return table.column(table.positions[role]), expected, _short(getattr(row, role))
+
+
+def _short(value: Value | bytes) -> str:
+    shortener = reprlib.Repr()
+    shortener.maxstring = shortener.maxother = 60
+    return shortener.repr(value)
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from nextapp.data.importers.content import Content
-from nextapp.data.importers.events import ME, Event, Format, Found
+from nextapp.data.importers.content import ME, Content
+from nextapp.data.importers.events import Event, Format, Found
 
 _ZOBJECT = {"ZSTREAMNAME", "ZVALUESTRING", "ZSTARTDATE"}
 _FOCUS, _USAGE = "/app/inFocus", "/app/usage"

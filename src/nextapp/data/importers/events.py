@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nextapp.data.importers.content import Content
+from nextapp.data.importers.content import ME, Content
 from nextapp.data.times import (
     EARLIEST,
     LATEST,
@@ -23,15 +23,16 @@ from nextapp.data.times import (
     offset_at,
 )
 
-ME = "me"
-"""The user's name in formats that have only one person."""
-
 KINDS = ("home", "passing", "events")
 """The parts of a list of entries that are not apps; see `NotApps`."""
 
-_DIGITS = re.compile(r"\d+")
 _IN_BRACKETS = re.compile(r"(?P<words>.+?)\s*[(（【\[](?P<app>.+)[)）】\]]")
-_LEAST_SCREENS, _NEARLY_ALWAYS = 10, 0.9  # of rows that are taken for a screen's
+_PAUSE = 900.0  # seconds
+_LEAST_PAUSES, _MOST = (
+    8,
+    0.75,
+)  # pauses, and the share of all, that two rows on a screen stand around
+_NEARLY_ALWAYS = 0.9  # of the rows on a screen that goes off, those after which it goes on
 _SHOWN = 5  # names of what was left out
 _LONGEST_NAME = 255
 _LONGEST_LIST = 1 << 20  # characters
@@ -109,8 +110,8 @@ def launches_of(
             for app in {each.app for each in timed}
         }
         if not found.changes_only:
-            apps = [each.app for each in timed if not kinds[each.app]]
-            kinds |= dict.fromkeys(screen_rows(apps), "events")
+            rows = [each for each in timed if not kinds[each.app]]
+            kinds |= dict.fromkeys(screen_rows(rows), "events")
         before = None
         for seen in timed:
             kind = kinds[seen.app]
@@ -150,39 +151,42 @@ def rows_about_apps(names: Collection[str]) -> dict[str, str]:
     }
 
 
-def screen_rows(apps: Sequence[str]) -> set[str]:
+def screen_rows(seen: Sequence[ImportedLaunch]) -> set[str]:
     """Rows on a screen or a lock that goes off and on again, in any language.
 
-    By their shape: two frequent rows begin with the same word, and nothing is ever opened after one
-    of them but the other, which apps follow: a chain of three such rows is none, as of names
-    counted up. ``apps`` are the rows in order, newest last.
+    By their shape: nearly all pauses stand between two rows, of which the second follows the first
+    and nothing else does. Rows that stand around those two in the same way are found next. ``seen``
+    are the rows in order, newest last.
     """
-    words = [_IN_BRACKETS.sub(r"\g<words>", app) for app in apps]
-    n_each = Counter(words)
-    after = Counter(pairwise(words))
-    pairs = [
-        (off, on)
-        for (off, on), n in after.items()
-        if off != on
-        and n >= max(_LEAST_SCREENS, _NEARLY_ALWAYS * n_each[off], _NEARLY_ALWAYS * n_each[on])
-        and after[on, off] < _NEARLY_ALWAYS * n
-        and _begin_alike(off, on)
-    ]
-    in_pairs = Counter(word for pair in pairs for word in pair)
-    found = {word for pair in pairs if max(in_pairs[w] for w in pair) == 1 for word in pair}
-    return {app for app, word in zip(apps, words, strict=True) if word in found}
+    found: set[str] = set()
+    while True:
+        rows = [
+            (words, each) for each in seen if (words := _without_brackets(each.app)) not in found
+        ]
+        n_each = Counter(words for words, _ in rows)
+        after = Counter((first, second) for (first, _), (second, _) in pairwise(rows))
+        pauses = Counter(
+            (first, second)
+            for (first, before), (second, then) in pairwise(rows)
+            if then.clock - before.clock > _PAUSE
+        )
+        around = next(iter(pauses.most_common(1)), None)
+        if around is None:
+            break
+        (off, on), n = around
+        alike = _NEARLY_ALWAYS * max(n_each[off], n_each[on])
+        if off == on or n < max(_LEAST_PAUSES, _MOST * pauses.total()) or after[off, on] < alike:
+            break
+        found |= {off, on}
+    return {each.app for each in seen if _without_brackets(each.app) in found}
 
 
-def _begin_alike(first: str, second: str) -> bool:
-    """The same first word; without spaces, as in Chinese, the same two first letters.
-
-    Names that differ in a number alone are apps counted up.
+def _without_brackets(app: str) -> str:
     """
-    if _DIGITS.sub("", first) == _DIGITS.sub("", second):
-        return False
-    if " " in first and " " in second:
-        return first.split(maxsplit=1)[0] == second.split(maxsplit=1)[0]
-    return not first.isascii() and " " not in first + second and first[:2] == second[:2]
+    >>> _without_brackets("Screen off (locked)")
+    'Screen off'
+    """
+    return _IN_BRACKETS.sub(r"\g<words>", app)
 
 
 def clean_name(name: object) -> str:
