@@ -50,6 +50,7 @@ LONGEST_PAUSE = 30.0
 _SECRET = re.compile("[a-z0-9]{1,16}[.][A-Za-z0-9_-]{16,512}")
 _CHUNK = 64 << 10
 _LONGEST_WAIT = 30 * 86_400.0  # that a server may ask for
+_BROKEN_OFF = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 _NOT_NOW = (408, 425, 429, 500, 502, 503, 504)  # the same request may do later
 
 
@@ -64,6 +65,18 @@ class _Answer(NamedTuple):
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+    @property
+    def document(self) -> dict[str, object]:
+        try:
+            document = json.loads(self.body)
+        except (ValueError, RecursionError):
+            return {}
+        return document if isinstance(document, dict) else {}
+
+    @property
+    def reason(self) -> str:
+        return str(self.document.get("message") or "no reason given")
 
 
 class Client:
@@ -116,10 +129,8 @@ class Client:
         """
         with self._connection_of_its_own():
             body = json.dumps({"code": code}).encode()
-            answer = self._call("POST", "/v1/enrol", {}, body, once=True)
-        if answer.status != 201:
-            raise _refusal(answer)
-        secret = _document(answer).get("secret")
+            answer = self._call("POST", "/v1/enrol", {}, body, good=(201,), once=True)
+        secret = answer.document.get("secret")
         if not (isinstance(secret, str) and _SECRET.fullmatch(secret)):
             raise BadAnswer("the server took the code but gave no secret; ask for another code.")
         return secret
@@ -129,10 +140,7 @@ class Client:
         headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
         body = json.dumps({"key": key, "blinded": [to_base64(each) for each in blinded]}).encode()
         with self._connection_of_its_own():
-            answer = self._call("POST", "/v1/tokens", headers, body)
-        if answer.status != 200:
-            raise _refusal(answer)
-        listed = _document(answer).get("signatures")
+            listed = self._call("POST", "/v1/tokens", headers, body).document.get("signatures")
         try:
             signed = [from_base64(each) for each in listed]  # type: ignore[attr-defined]
         except (TypeError, ValueError, AttributeError):
@@ -162,10 +170,7 @@ class Client:
 
     def published(self) -> PublishedDigest:
         """Round and digest of the current broadcast: a small document."""
-        answer = self._call("GET", "/v1/digest", {})
-        if answer.status != 200:
-            raise _refusal(answer)
-        document = _document(answer)
+        document = self._call("GET", "/v1/digest", {}).document
         round_, digest = document.get("round"), document.get("sha256")
         if not (is_round(round_) and is_digest(digest)):
             raise BadAnswer("the server does not say which broadcast is the current one.")
@@ -190,9 +195,7 @@ class Client:
 
     def _page_of_digests(self, start: int) -> list[tuple[int, str]]:
         answer = self._call("GET", f"/v1/digests?from={start}", {"Accept-Encoding": "gzip"})
-        if answer.status != 200:
-            raise _refusal(answer)
-        listed = _document(answer).get("digests")
+        listed = answer.document.get("digests")
         try:
             page = [(round_, digest) for round_, digest in listed]  # type: ignore[attr-defined]
         except (TypeError, ValueError):
@@ -206,10 +209,7 @@ class Client:
     def broadcast(self) -> bytes:
         """The current broadcast as it came, not yet read."""
         headers = {"Accept-Encoding": "gzip"}
-        answer = self._call("GET", "/v1/broadcast", headers, limit=self._largest_broadcast)
-        if answer.status != 200:
-            raise _refusal(answer)
-        return answer.body
+        return self._call("GET", "/v1/broadcast", headers, limit=self._largest_broadcast).body
 
     def submit(self, report: bytes, token: str) -> None:
         """Send a report; on returning the server has it for good. The same bytes may be sent again.
@@ -219,9 +219,7 @@ class Client:
         """
         headers = {"Authorization": f"Token {token}", "Content-Type": "application/octet-stream"}
         with self._connection_of_its_own():
-            answer = self._call("POST", "/v1/report", headers, report)
-        if answer.status not in (200, 201):
-            raise _refusal(answer)
+            self._call("POST", "/v1/report", headers, report, good=(200, 201))
 
     @contextmanager
     def _connection_of_its_own(self) -> Iterator[None]:
@@ -250,18 +248,26 @@ class Client:
         headers: dict[str, str],
         body: bytes | None = None,
         *,
+        good: tuple[int, ...] = (200,),
         limit: int = LARGEST_ANSWER,
         once: bool = False,
     ) -> _Answer:
-        """One call, repeated while the server is down or overloaded, ever more slowly."""
+        """One call, repeated while the server is down or overloaded, ever more slowly.
+
+        Any answer but a good one is raised.
+        """
         for attempt in range(1, self._attempts + 1):
             pause = 0.5 * 2 ** (attempt - 1) * (0.5 + below(SystemBits(), 1 << 20) / (1 << 20))
             try:
                 answer = self._one_call(method, path, headers, body, limit)
-                if answer.status not in _NOT_NOW:
+                if answer.status in good:
                     return answer
+                if answer.status not in _NOT_NOW:
+                    raise self._refusal(answer)
                 asked = _retry_after(answer.headers.get("retry-after"), self.server_time)
-                error: ServerError = Overloaded(_describe(answer), asked)
+                error: ServerError = Overloaded(
+                    f"the server answers {answer.status}: {answer.reason}", asked
+                )
                 pause = max(pause, asked or 0.0)
             except Unreachable as unreachable:
                 error = unreachable
@@ -274,30 +280,30 @@ class Client:
         self, method: str, path: str, headers: dict[str, str], body: bytes | None, limit: int
     ) -> _Answer:
         kept = self._connection is not None
-        with self._cut_off():
+        with self._cut_off(), self._network_errors():
             try:
                 response = self._answer_to(method, path, headers, body)
-            except Unreachable:
+            except (OSError, HTTPException):
                 if not kept:
                     raise
-                response = self._answer_to(method, path, headers, body)  # the server had closed it
-            try:
-                with response:  # or its connection takes no further request
-                    data = self._read(response, limit)
-            except ServerError:
-                self.close()
-                raise
-            except (OSError, HTTPException, zlib.error) as error:
-                self.close()
-                raise Unreachable(f"the answer of {self.url} broke off: {error}.") from error
+                self.close()  # the server had closed it
+                response = self._answer_to(method, path, headers, body)
+            with response:  # or its connection takes no further request
+                data = self._read(response, limit)
         found = {name.lower(): value for name, value in response.getheaders()}
         self.server_time = _time(found.get("date"))
-        if 300 <= response.status < 400 and response.status != 304:
-            raise BadAnswer(
-                f"{self.url} points to {found.get('location', 'nowhere')!r}. A phone follows "
-                f"nobody; if that is the right address, set it as the server's."
-            )
         return _Answer(response.status, found, data)
+
+    def _refusal(self, answer: _Answer) -> ServerError:
+        if 300 <= answer.status < 400:
+            return BadAnswer(
+                f"{self.url} points to {answer.headers.get('location', 'nowhere')!r}. A phone "
+                f"follows nobody; if that is the right address, set it as the server's."
+            )
+        if 400 <= answer.status < 500:
+            code = str(answer.document.get("error") or f"http_{answer.status}")
+            return Refused(answer.status, printable(code)[:64], answer.reason)
+        return BadAnswer(f"the server answers {answer.status}, which is not of the protocol.")
 
     @contextmanager
     def _cut_off(self) -> Iterator[None]:
@@ -322,31 +328,35 @@ class Client:
             self.close()
             raise Unreachable(f"the answer took longer than {self._patience:g} s.")
 
-    def _answer_to(
-        self, method: str, path: str, headers: dict[str, str], body: bytes | None
-    ) -> HTTPResponse:
-        """Send a request and read the head of what comes back."""
+    @contextmanager
+    def _network_errors(self) -> Iterator[None]:
+        """What goes wrong on the way is a `ServerError`, and the connection is given up."""
         try:
-            connection = self._open_connection()
-            connection.request(method, self._parts.path.rstrip("/") + path, body, headers)
-            return connection.getresponse()
+            yield
+        except ServerError:
+            self.close()
+            raise
         except ssl.SSLCertVerificationError as error:
             self.close()
             raise Untrusted(
                 f"the TLS certificate of {self.url} is not trusted ({error.verify_message}). "
                 f"Nothing was sent. If its certificate is your own, name its CA file."
             ) from error
-        except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError) as error:
+        except (OSError, HTTPException, zlib.error) as error:
             self.close()
-            raise Unreachable(f"the connection to {self.url} broke off: {error}.") from error
-        except ssl.SSLError as error:
-            self.close()
-            raise Untrusted(f"no safe connection to {self.url}: {error}.") from error
-        except (OSError, HTTPException) as error:
-            self.close()
+            if isinstance(error, ssl.SSLError) and not isinstance(error, _BROKEN_OFF):
+                raise Untrusted(f"no safe connection to {self.url}: {error}.") from error
             reason = str(error) or type(error).__name__
             way = "" if self._relay is None else " through its relay, {}:{}".format(*self._relay)
             raise Unreachable(f"{self.url} is not reached{way}: {reason}.") from error
+
+    def _answer_to(
+        self, method: str, path: str, headers: dict[str, str], body: bytes | None
+    ) -> HTTPResponse:
+        """Send a request and read the head of what comes back."""
+        connection = self._open_connection()
+        connection.request(method, self._parts.path.rstrip("/") + path, body, headers)
+        return connection.getresponse()
 
     def _open_connection(self) -> HTTPConnection:
         """To the server, or to the relay with a tunnel to the server, for what TLS then hides."""
@@ -386,7 +396,6 @@ class Client:
         if packing not in ("identity", "gzip"):
             raise BadAnswer(f"the answer is packed as {packing!r}, which was not asked for.")
         unpacker = zlib.decompressobj(31) if packing == "gzip" else None
-        deadline = time.monotonic() + self._patience
         body = bytearray()
         n_raw = 0
         while chunk := response.read1(_CHUNK):
@@ -398,8 +407,6 @@ class Client:
                     raise BadAnswer(f"the answer is larger than {limit:,} bytes; it was not read.")
             if unpacker is not None and unpacker.unused_data:
                 raise BadAnswer("there are bytes after the end of the answer.")
-            if time.monotonic() > deadline:
-                raise Unreachable(f"the answer took longer than {self._patience:g} s.")
         if unpacker is not None and not unpacker.eof:
             raise Unreachable("the answer was cut short.")
         if response.length:  # what its Content-Length still promises
@@ -451,34 +458,6 @@ def _relay(url: str, server: SplitResult) -> tuple[str, int]:
             f"say. Use https; plain http is for trying a relay on this machine."
         )
     return parts.hostname, parts.port
-
-
-def _document(answer: _Answer) -> dict[str, object]:
-    try:
-        document = json.loads(answer.body)
-    except (ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
-
-
-def _describe(answer: _Answer) -> str:
-    return f"the server answers {answer.status}: {_reason(_document(answer))}"
-
-
-def _refusal(answer: _Answer) -> ServerError:
-    document = _document(answer)
-    code = document.get("error")
-    if 400 <= answer.status < 500:
-        return Refused(
-            answer.status,
-            printable(str(code or f"http_{answer.status}"))[:64],
-            _reason(document),
-        )
-    return BadAnswer(f"the server answers {answer.status}, which is not of the protocol.")
-
-
-def _reason(document: dict[str, object]) -> str:
-    return str(document.get("message") or "no reason given")
 
 
 def _retry_after(value: str | None, now: float | None) -> float | None:
