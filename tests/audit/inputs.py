@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from phone_draws import encode_call_of_phone
 
 from nextapp.audit.attacks import synthetic_phones
-from nextapp.audit.bit_source import encode_call_of_phone
 from nextapp.crowd import Shares
 from nextapp.model import Apps, PhoneGradient
 from nextapp.privacy.mechanism import Gradient

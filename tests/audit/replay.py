@@ -23,6 +23,14 @@ from typing import Any
 import inputs
 import numpy as np
 from inputs import Input
+from phone_draws import (
+    OutOfWords,
+    Script,
+    build_phone,
+    coin_words,
+    encode_call_of_phone,
+    system_bits,
+)
 from protocols import (
     PROTOCOLS,
     Chooser,
@@ -33,14 +41,6 @@ from protocols import (
 )
 from unreached import Reach
 
-from nextapp.audit.bit_source import (
-    OutOfWords,
-    Script,
-    build_phone,
-    coin_words,
-    encode_call_of_phone,
-    system_bits,
-)
 from nextapp.crowd import Shares
 from nextapp.privacy import (
     MECHANISMS,

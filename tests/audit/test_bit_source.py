@@ -7,6 +7,7 @@ import secrets
 
 import numpy as np
 import pytest
+from phone_draws import Script, coin_words, system_bits
 
 from nextapp.audit.bit_source import FALSE_ALARM, N_WORDS, audit_bits, chance_tests, phone_source
 from nextapp.randomness import KeyedBits, SystemBits, TokenCoins
@@ -67,11 +68,6 @@ def sticky(self, n):
     return words
 
 
-def other_random_bytes(self, n):
-    """As good as those of `secrets`, as far as anyone can see, but not them."""
-    return np.frombuffer(os.urandom(8 * n), np.uint64).copy()
-
-
 WRONG = {
     "zeros": lambda self, n: np.zeros(n, np.uint64),
     "a constant": lambda self, n: np.full(n, 0x123456789ABCDEF, np.uint64),
@@ -86,7 +82,6 @@ WRONG = {
     "31 bits": lambda self, n: np.frombuffer(os.urandom(8 * n), np.uint64) >> np.uint64(33),
     "one word too few": lambda self, n: np.frombuffer(os.urandom(8 * n), np.uint64).copy()[1:],
     "signed": lambda self, n: np.frombuffer(os.urandom(8 * n), np.int64).copy(),
-    "not of secrets": other_random_bytes,
 }
 
 
@@ -121,22 +116,20 @@ def test_an_operating_system_that_is_not_random_fails(monkeypatch):
     assert not audit_bits().holds
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        lambda self, n: np.zeros(n, np.uint64),
-        lambda self, n: KeyedBits(0).words(n),
-    ],
-)
-def test_coins_must_be_those_of_their_formula(changed, monkeypatch):
-    monkeypatch.setattr(TokenCoins, "words", changed)
-    assert "coins" in audit_bits().faults[0]
+def test_system_bits_are_the_bytes_of_secrets_in_order():
+    words = [3 << 60, 1, 0, (1 << 64) - 1, 5, 6, 7, 8]
+    script = Script(words)
+    with system_bits(script) as bits:
+        found = [word for n in (1, 0, 2, 5) for word in bits.words(n).tolist()]
+    assert found == words
+    assert script.n_left == 0
 
 
-def test_coins_of_another_token_are_seen(monkeypatch):
-    right = TokenCoins.__init__
-    monkeypatch.setattr(TokenCoins, "__init__", lambda self, token: right(self, bytes(256)))
-    assert "coins of a token" in audit_bits().faults[0]
+def test_coins_are_those_of_their_formula(seed):
+    signature = KeyedBits(seed, purpose="coins").words(32).tobytes()
+    coins = TokenCoins(signature)
+    found = [word for n in (1, 0, 3, 60) for word in coins.words(n).tolist()]
+    assert found == coin_words(signature, 64)
 
 
 def test_the_tests_of_chance_have_p_values_that_are_uniform(seed):

@@ -14,6 +14,13 @@ import inputs
 import numpy as np
 import protocols
 import pytest
+from phone_draws import (
+    OutOfWords,
+    Script,
+    coin_words,
+    encode_call_of_phone,
+    system_bits,
+)
 from protocols import PROTOCOLS, Chooser, content
 from replay import (
     QUICK,
@@ -23,13 +30,6 @@ from replay import (
     report_bytes,
 )
 
-from nextapp.audit.bit_source import (
-    OutOfWords,
-    Script,
-    coin_words,
-    encode_call_of_phone,
-    system_bits,
-)
 from nextapp.audit.verdict import CASES, EXPECTED_TO_FAIL, audit
 from nextapp.crowd import Shares
 from nextapp.model import PhoneGradient

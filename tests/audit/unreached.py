@@ -21,7 +21,7 @@ from typing import Any
 
 import nextapp
 
-_MODULES = ("inputs", "protocols", "replay", "unreached")
+_MODULES = ("inputs", "phone_draws", "protocols", "replay", "unreached")
 Place = tuple[int, int]
 Span = tuple[Place, Place]
 

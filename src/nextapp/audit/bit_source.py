@@ -1,8 +1,8 @@
 """Tests of the phone's random bits, on which every guarantee depends.
 
-The default source of `PhoneCore.draw_report` is tested. Its words must be those of `secrets`, in
-order, and pass tests of randomness; two instances and a forked process must not draw the same
-words. The coins of a device must follow their formula.
+The default source of `PhoneCore.draw_report` must be `SystemBits`, and its words must pass tests of
+randomness; two instances and a forked process must not draw the same words. That they are those of
+`secrets`, in order, and that coins follow their formula, the tests of the project check.
 
 A source that somebody else knows, such as a good generator with a stolen key, passes: no test of
 its output can detect this.
@@ -10,25 +10,19 @@ its output can detect this.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import os
-import secrets
-import struct
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from nextapp.model import Apps
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy.identity import Identity
 from nextapp.privacy.mechanism import Gradient
-from nextapp.randomness import Bits, KeyedBits, SystemBits, TokenCoins, Words
+from nextapp.randomness import Bits, SystemBits, Words
 from nextapp.wire import Broadcast, ModelSettings, Report
 
 FALSE_ALARM = 1e-6
@@ -57,119 +51,39 @@ class BitSource:
         return not self.faults
 
 
-class Script:
-    """A source of bits that returns these words, once."""
+class _Recorder(Identity):
+    """Keeps the bits that a phone gives it."""
 
-    def __init__(self, words: Sequence[int]) -> None:
-        self._words = np.array(words, np.uint64)
-        self.n_drawn = 0
-
-    def words(self, n: int) -> Words:
-        if not 0 <= n <= self.n_left:
-            self.n_drawn += max(n, 0)
-            raise OutOfWords(f"asked for {n} words, but {self.n_left} are left")
-        self.n_drawn += n
-        return self._words[self.n_drawn - n : self.n_drawn].copy()
-
-    @property
-    def n_left(self) -> int:
-        return len(self._words) - self.n_drawn
-
-
-class OutOfWords(Exception):
-    """More words were drawn than the protocol uses."""
-
-
-@dataclass(frozen=True, eq=False)
-class EncodeCall:
-    """The arguments that a phone passed to ``encode``."""
-
-    given: Gradient
     bits: Bits
-    round: int
-    coins: Bits | None
-
-
-class RecordingMechanism(Identity):
-    """Replaces a mechanism and records the arguments of ``encode``."""
-
-    unsafe = False
-    finite_output = True
-
-    def __init__(self, *, n_apps: int, d: int) -> None:
-        super().__init__(n_apps=n_apps, d=d)
-        self.calls: list[EncodeCall] = []
 
     def encode(self, F: Gradient, bits: Bits, round: int = 0, coins: Bits | None = None) -> Report:  # noqa: N803
-        self.calls.append(EncodeCall(F, bits, round, coins))
+        self.bits = bits
         return Report(self.name, round, b"")
-
-
-def audit_bits(seed: int = 0) -> BitSource:
-    """Test a phone's bits and coins; `seed` determines the signatures of the coins."""
-    source = phone_source()
-    faults: list[str] = []
-    if type(source) is not SystemBits:
-        faults.append(f"a phone draws its bits from {type(source).__name__}, not from SystemBits")
-    faults += _form_faults(source)
-    p_value = 0.0
-    if not faults:
-        words = _draw_words(source)
-        tests = dict(chance_tests(words))
-        p_value = min(1.0, len(tests) * min(tests.values()))
-        level = (FALSE_ALARM - _REPEATS) / len(tests)
-        faults += [f"{name}: p = {p:.2g}" for name, p in tests.items() if p < level]
-        faults += _repeat_faults(words, source)
-        faults += _secrets_faults()
-    faults += _coin_faults(seed)
-    return BitSource(type(source).__name__, N_WORDS, p_value, tuple(faults))
 
 
 def phone_source() -> Bits:
     """The default source of a phone's bits."""
-    broadcast = Broadcast(0, np.ones((2, 1)), ModelSettings())
-    return encode_call_of_phone(np.array([0, 1, 0], np.int64), broadcast).bits
+    core, recorder = PhoneCore(), _Recorder(n_apps=2, d=1)
+    core.take(Broadcast(0, np.ones((2, 1)), ModelSettings()))
+    core.draw_report(recorder, 0)
+    return recorder.bits
 
 
-def build_phone(history: Apps, broadcast: Broadcast) -> PhoneCore:
-    """A phone with these launches, one per minute, and this broadcast."""
-    core = PhoneCore()
-    for number, app in enumerate(history.tolist()):
-        core.observe(app, 60.0 * number)
-    core.update(broadcast)
-    return core
-
-
-def encode_call_of_phone(history: Apps, broadcast: Broadcast) -> EncodeCall:
-    """The arguments that a phone with this history passes to ``encode``."""
-    n_apps, d = broadcast.app_vectors.shape
-    mechanism = RecordingMechanism(n_apps=n_apps, d=d)
-    build_phone(history, broadcast).draw_report(mechanism, broadcast.round)
-    return mechanism.calls[0]
-
-
-@contextmanager
-def system_bits(script: Script) -> Iterator[SystemBits]:
-    """`SystemBits` with these words instead of the operating system's."""
-    before = secrets.token_bytes
-
-    def scripted(n: int | None = None) -> bytes:
-        return script.words((n or 0) // 8).tobytes()
-
-    vars(secrets)["token_bytes"] = scripted
-    try:
-        yield SystemBits()
-    finally:
-        vars(secrets)["token_bytes"] = before
-
-
-def coin_words(signature: bytes, n: int) -> list[int]:
-    """The coins of a token, by the formula of docs/protocol.md."""
-    blocks = [
-        hmac.digest(signature, b"nextapp coins" + struct.pack("<Q", number), hashlib.sha256)
-        for number in range(n)
-    ]
-    return [struct.unpack("<Q", block[:8])[0] for block in blocks]
+def audit_bits() -> BitSource:
+    """Test a phone's bits."""
+    source = phone_source()
+    name = type(source).__name__
+    words = _draw_words(source)
+    if type(source) is not SystemBits:
+        fault = f"a phone draws its bits from {name}, not from SystemBits"
+        return BitSource(name, N_WORDS, 0.0, (fault,))
+    if words.dtype != np.uint64 or len(words) != N_WORDS:
+        return BitSource(name, N_WORDS, 0.0, ("words(n) is not an array of n words of 64 bits",))
+    tests = dict(chance_tests(words))
+    level = (FALSE_ALARM - _REPEATS) / len(tests)
+    faults = [f"{test}: p = {p:.2g}" for test, p in tests.items() if p < level]
+    faults += _repeat_faults(words, source)
+    return BitSource(name, N_WORDS, min(1.0, len(tests) * min(tests.values())), tuple(faults))
 
 
 def chance_tests(words: Words) -> Iterator[tuple[str, float]]:
@@ -210,16 +124,6 @@ def _evenness_p_value(counts: npt.NDArray[np.int64]) -> float:
     statistic = float(((counts - due) ** 2 / due).sum())
     law = stats.chi2(len(counts) - 1)
     return min(1.0, 2 * min(float(law.cdf(statistic)), float(law.sf(statistic))))
-
-
-def _form_faults(source: Bits) -> list[str]:
-    for n in (0, 1, 2, 7, 1000):
-        words = source.words(n)
-        if not isinstance(words, np.ndarray) or words.dtype != np.uint64 or words.shape != (n,):
-            return [f"words({n}) is not an array of {n} words of 64 bits"]
-        if not words.flags.writeable or not words.flags.owndata:
-            return [f"words({n}) shares its memory"]
-    return []
 
 
 def _draw_words(source: Bits) -> Words:
@@ -271,29 +175,3 @@ def _words_of_a_child(source: Bits) -> list[int]:
     os.waitpid(child, 0)
     words: list[int] = np.frombuffer(data[: len(data) // 8 * 8], np.uint64).tolist()
     return words
-
-
-def _secrets_faults() -> Iterator[str]:
-    """Check that `SystemBits` returns all bytes of `secrets.token_bytes`, in order."""
-    words: Sequence[int] = [3 << 60, 1, 0, (1 << 64) - 1, 5, 6, 7, 8]
-    script = Script(words)
-    found: list[int] = []
-    try:
-        with system_bits(script) as bits:
-            for n in (1, 0, 2, 5):
-                found += bits.words(n).tolist()
-    except OutOfWords:
-        found = []
-    if found != words or script.n_left:
-        yield "the words are not the bytes of `secrets`"
-
-
-def _coin_faults(seed: int) -> Iterator[str]:
-    bits = KeyedBits(seed, purpose="coins")
-    for _ in range(5):
-        signature = bits.words(32).tobytes()
-        coins = TokenCoins(signature)
-        found = [word for n in (1, 0, 3, 60) for word in coins.words(n).tolist()]
-        if found != coin_words(signature, len(found)):
-            yield "the coins of a token do not follow their formula"
-            return

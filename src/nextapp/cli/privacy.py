@@ -131,7 +131,7 @@ def audit(
     ]
     cases = {name: verdict.find_case(name) for name in names}
     n_reports = reports // 5 if quick else reports
-    bits = audit_bits(seed)
+    bits = audit_bits()
     found = []
     with screen.progress() as report:
         for name, case in cases.items():
