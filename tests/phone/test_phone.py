@@ -58,8 +58,8 @@ def test_a_time_may_be_a_datetime(store):
         assert (first.clock, first.zone) == (datetime(2026, 7, 1, 10, tzinfo=UTC).timestamp(), 7200)
         assert (second.clock - first.clock, second.zone) == (300.0, 0)
         later = local + timedelta(minutes=7)
-        chances = phone.predict(2, later, probabilities=True)
-        assert chances == phone.predict(2, later.timestamp(), probabilities=True)
+        reasons = phone.explain(2, later)
+        assert reasons == phone.explain(2, later.timestamp())
         with pytest.raises(ValueError, match="or a datetime, got '2026-07-01'"):
             phone.observe("mail", "2026-07-01")
 

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from nextapp.phone import Phone, Store
-from nextapp.phone.core import PhoneCore
+from nextapp.phone.core import LightReason, PhoneCore
 from nextapp.phone.ledger import DAY
 from nextapp.predictor import Habits
 
@@ -47,6 +47,10 @@ def opened(phone: Phone) -> str:
     return phone.store.launches()[-1].name
 
 
+def chances_of(phone: Phone, *asked: float, **options: bool) -> dict[str, float]:
+    return {app: reason.share for app, reason in phone.explain(*asked, **options)}
+
+
 def reopened(phone: Phone) -> Phone:
     return Phone(Store(phone.store.path), clock=phone._clock)
 
@@ -76,18 +80,15 @@ def test_a_phone_with_one_app_has_nothing_to_suggest_but_at_an_opening(store, cl
 
 def test_probabilities_are_those_of_a_different_app(phone):
     if phone.store.predictor == "seqmf":
-        with pytest.raises(ValueError, match="no probabilities"):
-            phone.predict(9, SOON, probabilities=True)
+        assert all(isinstance(reason, LightReason) for _, reason in phone.explain(9, SOON))
         return
-    every = dict(phone.predict(9, SOON, with_open=True, probabilities=True))
-    others = dict(phone.predict(9, SOON, probabilities=True))
+    every = chances_of(phone, 9, SOON, with_open=True)
+    others = chances_of(phone, 9, SOON)
     p_open = every.pop(opened(phone))
     assert list(others) == list(every)
     for app, chance in every.items():
         assert others[app] == pytest.approx(chance / (1 - p_open), rel=1e-12)
     assert sum(every.values()) + p_open < 1  # the rest is of apps never launched here
-    reasons = dict(phone.explain(9, SOON))
-    assert {app: reason.share for app, reason in reasons.items()} == others
     likely = [app for app, chance in others.items() if chance >= 0.15]
     assert phone.predict(9, SOON, threshold=0.15) == likely
 
@@ -99,7 +100,7 @@ def test_probabilities_are_those_of_the_habits(phone):
     for launch in phone.store.launches():
         habits.observe(names.index(launch.name), launch.clock)
     expected = dict(zip(names, habits.chances(list(range(8)), SOON).tolist(), strict=True))
-    found = dict(phone.predict(9, SOON, with_open=True, probabilities=True))
+    found = chances_of(phone, 9, SOON, with_open=True)
     assert found == pytest.approx(expected, rel=1e-9)
 
 
@@ -132,7 +133,7 @@ def test_apps_are_kept_by_how_often_and_how_soon_they_are_wanted(phone):
         counts = {app: 0.999 * count for app, count in counts.items()}
         counts[launch.name] += 1
     frequency = {app: count / sum(counts.values()) for app, count in counts.items()}
-    chances = dict(phone.predict(9, SOON, with_open=True, probabilities=True))
+    chances = chances_of(phone, 9, SOON, with_open=True)
     scores = {app: math.log(frequency[app]) + 30 * chances[app] for app in APPS}
     expected = sorted(APPS, key=lambda app: -scores[app])
     expected.remove(opened(phone))
@@ -221,9 +222,9 @@ def test_a_new_app_has_a_fair_place_and_leaves_it_unless_it_is_used(phone):
     assert set(found[40:]) == {7}  # behind the seven others
     if phone.store.predictor == "nextapp":
         when = SOON + 60 * 60
-        found = dict(phone.predict(9, when, probabilities=True))
+        found = chances_of(phone, 9, when)
         assert found["chess"] == pytest.approx(1 / (11 + 60))
-        again = dict(reopened(phone).predict(9, when, probabilities=True))
+        again = chances_of(reopened(phone), 9, when)
         assert again == pytest.approx(found, rel=1e-9)
         assert dict(phone.explain(9, when))["chess"].share == found["chess"]
     with pytest.raises(TypeError, match="got the one name 'chess'"):
@@ -239,9 +240,9 @@ def test_a_new_app_has_a_fair_place_and_leaves_it_unless_it_is_used(phone):
 def test_new_apps_take_their_chance_from_all_others_alike(phone):
     if phone.store.predictor == "seqmf":
         return
-    before = dict(phone.predict(9, SOON, probabilities=True))
+    before = chances_of(phone, 9, SOON)
     phone.installed(["chess", "go"])
-    after = dict(phone.predict(11, SOON, probabilities=True))
+    after = chances_of(phone, 11, SOON)
     assert after["chess"] == after["go"] == pytest.approx(1 / 22)
     for app, chance in before.items():
         assert after[app] == pytest.approx(chance * 10 / 11)

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -185,7 +185,6 @@ class Status:
     marks: tuple[Mark, ...]
     reports: tuple[DrawnReport, ...]
     spent: Amounts
-    left: Amounts
     statement: str
 
 
@@ -257,7 +256,6 @@ class Phone:
         if self._kept[0] - self._oldest >= _TRIM:
             self._trim()
 
-    @overload
     def predict(
         self,
         n: int = 5,
@@ -267,45 +265,17 @@ class Phone:
         with_open: bool = False,
         shown: Sequence[str] = (),
         steady: float = STEADY,
-        probabilities: Literal[False] = False,
-    ) -> list[str]: ...
-
-    @overload
-    def predict(
-        self,
-        n: int = 5,
-        when: When = None,
-        *,
-        threshold: float | None = None,
-        with_open: bool = False,
-        shown: Sequence[str] = (),
-        steady: float = STEADY,
-        probabilities: Literal[True],
-    ) -> list[tuple[str, float]]: ...
-
-    def predict(
-        self,
-        n: int = 5,
-        when: When = None,
-        *,
-        threshold: float | None = None,
-        with_open: bool = False,
-        shown: Sequence[str] = (),
-        steady: float = STEADY,
-        probabilities: bool = False,
-    ) -> list[str] | list[tuple[str, float]]:
+    ) -> list[str]:
         """The n apps that are most likely launched next, best first.
 
         Within a session the open app is left out, unless ``with_open``: they are the most likely
         to be launched after it. With a ``threshold`` only those whose probability is as high: those
-        worth prewarming. ``probabilities`` returns each app with its own.
+        worth prewarming. `explain` has the probabilities.
 
         ``shown`` are the apps on the screen, in their places. Each stays at its place unless
         another is ``steady`` times as likely; the result is then what to show, place by place.
         """
         self._catch_up()
-        if probabilities and self._core.habits is None:
-            raise ValueError("SeqMF's scores are no probabilities: predict by habits for those.")
         numbers = {name: app for app, name in self._names.items()} if shown else {}
         suggested = self._core.suggest(
             n,
@@ -315,14 +285,12 @@ class Phone:
             shown=[numbers.get(name, -1) for name in shown],
             steady=steady,
         )
-        if probabilities:
-            return [(self._names[app], chance) for app, chance in suggested]
         return [self._names[app] for app, _ in suggested]
 
     def explain(
         self, n: int = 5, when: When = None, *, with_open: bool = False
     ) -> list[tuple[str, Reason | LightReason]]:
-        """The same n apps, each with what speaks for it."""
+        """The same n apps, each with its probability and what speaks for it."""
         self._catch_up()
         reasons = self._core.explain(self._local(when), with_open=with_open)[:n]
         return [(self._names[reason.app], reason) for reason in reasons]
@@ -490,7 +458,8 @@ class Phone:
         except (ServerError, WireError, MemoryError) as error:
             fetched, words = _name_error(error, _WITHOUT_BROADCAST), printable(str(error))
             if isinstance(error, Overloaded):  # a round that ends takes what was drawn for it
-                kept = self._unsent_report(server.url)
+                unsent = self.store.reports(server.url, "drawn")
+                kept = next((each for each in unsent if each.round == self.round), None)
             if kept is None:
                 return Synced(fetched, "untried", self.round, words, _again(error, when))
         else:
@@ -681,13 +650,6 @@ class Phone:
                 self.store.settle(report, "closed", f"round {round_} is the current one", when)
         return found
 
-    def _unsent_report(self, server: str) -> DrawnReport | None:
-        """The report of the round that this phone knows, if it was drawn and not taken yet."""
-        for report in self.store.reports(server):
-            if report.round == self.round and report.state == "drawn":
-                return report
-        return None
-
     def _draw(
         self,
         server: Client,
@@ -711,10 +673,10 @@ class Phone:
         try:
             return self.store.charge_report(server.url, report, epsilon, when, token, hours=hours)
         except AlreadyDrawn:  # by another process, meanwhile
-            for drawn in self.store.reports(server.url):
-                if drawn.round == report.round:
-                    return drawn
-            raise
+            drawn = self._settle_closed(server.url, report.round, when)
+            if drawn is None:
+                raise
+            return drawn
 
     def _send(self, server: Client, drawn: DrawnReport, when: float) -> tuple[str, str]:
         """Send the bytes that were drawn; they are kept unless the server has the last word."""
@@ -760,7 +722,6 @@ class Phone:
             marks=tuple(self.store.marks()),
             reports=tuple(self.store.reports()),
             spent=ledger.spent(when),
-            left=ledger.left(when),
             statement=ledger.statement(when),
         )
 
