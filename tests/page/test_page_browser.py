@@ -9,12 +9,10 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from pages import DUMPSYS, operator_listener, served
+from pages import DUMPSYS, served
 
-from nextapp.page.application import Page
 from nextapp.page.catalogue import NAMES
 from nextapp.page.phone_room import synthetic_person
-from nextapp.page.server_room import ServerWatch
 from nextapp.predictor import Habits
 
 CHROMIUM = os.environ.get("NEXTAPP_CHROMIUM") or shutil.which("chromium")
@@ -352,23 +350,6 @@ def test_a_dropped_file_is_read_and_shown_and_forgotten(visit):
     tab.wait_for_selector("#portrait", state="hidden")
 
 
-def test_a_running_server_is_shown_live(browser):
-    with operator_listener() as url, served(Page(server=ServerWatch(url))) as page:
-        tab = browser.new_page()
-        problems: list[str] = []
-        tab.on("pageerror", lambda error: problems.append(str(error)))
-        enter(tab, page)
-        tab.goto(f"http://127.0.0.1:{page.port}/#server")
-        tab.wait_for_selector("#server-live .chart path", state="attached")  # after two looks
-        words = tab.inner_text("#server-live")
-        tab.close()
-    assert problems == []
-    assert "Round 4" in words
-    assert "20 of 60 reports" in words
-    assert "for another round" in words
-    assert "Extensions of this round\n2\n" in words
-
-
 def test_a_bad_file_is_said_so(visit):
     tab = visit("log")
     bad = {"name": "diary.txt", "mimeType": "text/plain", "buffer": b"dear diary"}
@@ -588,7 +569,7 @@ def test_reasons_are_factors_of_the_library_s_parts(visit):
     )
 
 
-@pytest.mark.parametrize("room", ["phone", "crowd", "log", "server"])
+@pytest.mark.parametrize("room", ["phone", "crowd", "log"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_a_narrow_screen_and_can_be_read(visit, room, scheme):
     tab = visit(room, viewport={"width": 360, "height": 740}, color_scheme=scheme)
@@ -596,7 +577,6 @@ def test_it_fits_a_narrow_screen_and_can_be_read(visit, room, scheme):
         "phone": "#suggestions .app",
         "crowd": "#estimate svg",
         "log": "#drop",
-        "server": "#server-how",
     }[room]
     tab.wait_for_selector(ready, timeout=PATIENCE)
     assert tab.evaluate("document.documentElement.scrollWidth") <= 360

@@ -21,7 +21,6 @@ from click.testing import CliRunner
 from servers import SETTINGS, Client, ServerProcess, report_of, until
 
 from nextapp.cli.commands import app
-from nextapp.page.server_room import ServerWatch
 from nextapp.server import certificates
 from nextapp.server.folders import open_federation
 from nextapp.server.listening import Acceptor, OnceInAWhile, Seat, ServerLimits, network_of
@@ -267,13 +266,6 @@ def test_the_operators_port_tells_strangers_no_counts_and_no_website_anything(tm
         server.start()
         assert secret_file.read_text() == secret  # Prometheus has it still
         assert server.metric("nextapp_ready") == 1
-
-
-def test_the_page_watches_a_server_by_the_secret_in_its_folder(tmp_path):
-    with ServerProcess(tmp_path) as server:
-        url = f"http://127.0.0.1:{server.operator_port}"
-        assert ServerWatch(url, tmp_path).look()["accepted"] == 0
-        assert "401" in ServerWatch(url).look()["unreachable"]
 
 
 def test_one_warning_of_a_kind_comes_through_and_the_others_are_counted():

@@ -11,7 +11,7 @@ import click
 from rich.markup import escape
 
 from nextapp.cli import commands, end_by_itself, screen
-from nextapp.cli.commands import FILE, FOLDER, OUTPUT_FOLDER, Group, command, option, output
+from nextapp.cli.commands import FILE, OUTPUT_FOLDER, Group, command, option, output
 
 if TYPE_CHECKING:
     from nextapp.data.importers.content import DateOrder
@@ -176,13 +176,6 @@ def demo(out: Path, seed: int, json: Path | None) -> None:
     help="Order of dates such as 3/4/2024: day/month or month/day.",
 )
 @option(
-    "--operator",
-    metavar="HOST:PORT",
-    default="127.0.0.1:9464",
-    help="Where the server of --federation has its metrics.",
-)
-@option("--federation", type=FOLDER, help="Folder of a running nextapp serve to watch.")
-@option(
     "--port",
     type=click.IntRange(min=0, max=65535),
     default=0,
@@ -194,8 +187,6 @@ def open_page(
     user: str | None,
     zone: str | None,
     dates: DateOrder | None,
-    operator: str,
-    federation: Path | None,
     port: int,
     browser: bool,
 ) -> None:
@@ -206,14 +197,12 @@ def open_page(
     from nextapp.data.importers.content import Content
     from nextapp.page import application, log_room
     from nextapp.page.security import TICKET_SECONDS
-    from nextapp.page.server_room import ServerWatch
 
-    watch = None if federation is None else ServerWatch(operator, federation)
     log = None
     if data is not None:
         log = log_room.read_log(Content.of_file(data, dates), zone, user)
     end_by_itself()
-    with application.open_page(port, application.Page(log, server=watch)) as page:
+    with application.open_page(port, application.Page(log)) as page:
         screen.out.print(
             f"[bold]{page.file.as_uri()}[/]\n"
             f"Only this machine can reach the page, and only you can read this file. For a browser "

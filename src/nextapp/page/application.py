@@ -9,7 +9,7 @@ import socket
 import sys
 import webbrowser
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from importlib.resources import files
@@ -20,7 +20,7 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from nextapp import __version__
@@ -29,7 +29,6 @@ from nextapp.page.crowd_room import CrowdRoom
 from nextapp.page.log_room import PersonLog
 from nextapp.page.phone_room import EPSILON, PERSON, PhoneSession, person_of_log, synthetic_person
 from nextapp.page.security import Guard, forward_to, patient_protocol
-from nextapp.page.server_room import ServerWatch
 
 Handler = Callable[[Request], Awaitable[Response]]
 Work = Callable[[dict[str, Any]], Any]
@@ -56,13 +55,11 @@ class Page:
         self,
         log: PersonLog | None = None,
         crowd: CrowdRoom | None = None,
-        server: ServerWatch | None = None,
     ) -> None:
         self._phones: OrderedDict[str, PhoneSession] = OrderedDict()
         self._log = log
         self._portrait: dict[str, Any] | None = None
         self._crowd = crowd or CrowdRoom()
-        self._server = server
         self._quick = ThreadPoolExecutor(1, "page-phone")
         self._slow = ThreadPoolExecutor(1, "page-crowd")
         self._reader = ThreadPoolExecutor(1, "page-log")
@@ -100,7 +97,6 @@ class Page:
                 Route("/", self._file),
                 Route("/static/{name}", self._file),
                 Route("/api/about", self._about),
-                Route("/api/server", self._server_events),
                 Route(
                     "/api/log", self._answering(self._reader, self._current_log), methods=["GET"]
                 ),
@@ -144,7 +140,6 @@ class Page:
                 "version": __version__,
                 "has_log": self._log is not None,
                 "people": PERSON.phones,
-                "server": None if self._server is None else self._server.url,
                 "phones": list(crowd_room.PHONES),
                 "epsilons": list(crowd_room.EPSILONS),
                 "epsilon": EPSILON,
@@ -208,22 +203,6 @@ class Page:
 
     def _answer_crowd(self, given: dict[str, Any]) -> dict[str, Any]:
         return self._crowd.answer(int(given["phones"]), float(given["epsilon"]))
-
-    # --- server
-
-    async def _server_events(self, request: Request) -> Response:
-        """Server-sent events: a sample of the watched server every second."""
-        watch = self._server
-        if watch is None:
-            return JSONResponse({"error": "no server is watched: nextapp open --federation."})
-
-        async def stream() -> AsyncIterator[str]:
-            async for look in watch.events():
-                if await request.is_disconnected():
-                    return
-                yield f"data: {json.dumps(look)}\n\n"
-
-        return StreamingResponse(stream(), media_type="text/event-stream")
 
     # --- log
 

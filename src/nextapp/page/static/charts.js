@@ -145,20 +145,6 @@ export const bars = (items, title) => (width) => {
   return svg;
 };
 
-export const rate = (values, title) => (width) => {
-  const height = 190, left = 44, bottom = 26, top = 10, most = Math.max(1, ...values);
-  const svg = frame(width, height, `${title}, now ${values.at(-1)?.toFixed(1) ?? 0}`);
-  const x = (i) => left + (i / Math.max(1, values.length - 1)) * (width - left - 6), y = (value) => top + (1 - value / most) * (height - top - bottom);
-  for (const level of [0, most / 2, most]) svg.append(s("line", { class: "axis", x1: left, x2: width - 6, y1: y(level), y2: y(level) }), text(left - 8, y(level) + 4, most < 10 ? level.toFixed(1) : number(Math.round(level)), { "text-anchor": "end" }));
-  if (values.length > 1) {
-    const line = path(values.map((value, i) => [x(i), y(value)]));
-    svg.append(s("path", { class: "fill-soft", d: `${line}L${x(values.length - 1)} ${y(0)}L${left} ${y(0)}Z` }), s("path", { class: "line stroke-accent", d: line }));
-  }
-  svg.append(text(left, height - 6, `${values.length} s ago`), text(width - 6, height - 6, "now", { "text-anchor": "end" }));
-  return svg;
-};
-
-// The number of equally likely choices (perplexity), by what is known.
 export const choices = (items, title) => (width) => {
   const row = 48, right = 44, most = Math.max(...items.map((item) => item.value));
   const svg = frame(width, items.length * row, title + ": " + items.map((item) => `${item.name} ${item.value.toFixed(1)}`).join(", "));

@@ -4,9 +4,8 @@ import { $, icon } from "./dom.js";
 import * as crowd from "./crowd.js";
 import * as log from "./log.js";
 import * as phone from "./phone.js";
-import * as server from "./server.js";
 
-const ROOMS = ["phone", "crowd", "log", "server"], TITLES = { phone: "Phone", crowd: "Crowd", log: "Your log", server: "Server" };
+const ROOMS = ["phone", "crowd", "log"], TITLES = { phone: "Phone", crowd: "Crowd", log: "Your log" };
 const dark = matchMedia("(prefers-color-scheme: dark)");
 let about = null;
 
@@ -34,7 +33,6 @@ function enter() {
   for (const link of document.querySelectorAll("nav a")) { if (link.dataset.room === name) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current"); }
   document.title = `${TITLES[name]} · nextapp`;
   if (name === "phone") phone.start(); else if (name === "crowd") crowd.start(about); else if (name === "log") log.start(about);
-  if (name === "server") server.start(about); else server.stop();
 }
 
 about = await get("/api/about");
