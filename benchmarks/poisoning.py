@@ -58,7 +58,7 @@ from nextapp.learners import (
     SeqMFLearner,
     adam,
     anomaly_of_transitions,
-    random_vectors,
+    starting_vectors,
 )
 from nextapp.phone.core import PhoneCore
 from nextapp.predictors.nextapp import online_scores
@@ -183,7 +183,7 @@ def seqmf_outcome(
     some = cores(log, range(int(LIARS * n), min(n, int(LIARS * n) + RANKED)))
     looking = cores(log, range(min(n_liars, N_LOOKING)))
     fleet = Fleet.of_histories(log.starts, log.app.astype(np.int32), SEQMF_APPS)
-    start = random_vectors(SEQMF_APPS, DIM, 0.1, np.random.default_rng(seed))
+    start = starting_vectors(SEQMF_APPS, DIM, 0.1, seed)
     clip = clip_of(name, some, Broadcast(0, start, ModelSettings()))
     made = mechanism(name, n_apps=SEQMF_APPS, d=DIM, epsilon=epsilon, clip=clip)
     server = SeqMFLearner(start, ModelSettings(), adam(RATE), made)

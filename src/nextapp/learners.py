@@ -24,7 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -101,10 +101,6 @@ class Learner(ABC):
     def state(self) -> State:
         """All that this learner is."""
 
-    def save(self, path: Path) -> None:
-        """Write a checkpoint; a crash at any instant leaves the one before it intact."""
-        write_checkpoint(path, self.state())
-
     def _state(self, tensors: dict[str, npt.NDArray[Any]], words: Mapping[str, str]) -> State:
         """The state with the words that every learner has."""
         common = {
@@ -117,49 +113,8 @@ class Learner(ABC):
         return State(tensors, {**common, **words})
 
 
-@dataclass(frozen=True, eq=False)
-class RoundSum:
-    """An estimate (n_apps, d) of the sum of gradients in a round; None if nobody reported."""
-
-    estimate: Floats | None
-
-
-Reported = TypeVar("Reported", bound=RoundSum)
-
-
-class GradientLearner(Protocol):
-    """A learner that takes a step along a sum of gradients."""
-
-    broadcast: Broadcast
-
-    def apply_sum(self, total: Floats, /) -> object: ...
-
-    def pass_over(self) -> object: ...
-
-
-def run_round(learner: GradientLearner, phones: Callable[[Broadcast], Reported]) -> Reported:
-    """The phones report on the broadcast; the learner takes a step along the sum of reports."""
-    reported = phones(learner.broadcast)
-    if reported.estimate is None:
-        learner.pass_over()
-    else:
-        learner.apply_sum(reported.estimate)
-    return reported
-
-
-def run_rounds(
-    learner: GradientLearner,
-    phones: Callable[[Broadcast], RoundSum],
-    n_rounds: int,
-    progress: Progress = silent,
-) -> None:
-    """Train for `n_rounds` rounds with these phones."""
-    for done in range(n_rounds):
-        run_round(learner, phones)
-        progress("federated round", done + 1, n_rounds)
-
-
 def write_checkpoint(path: Path, state: State) -> None:
+    """A crash at any instant leaves the checkpoint before it intact."""
     write_atomically(path, pack(state.tensors, state.words))
 
 
@@ -185,62 +140,50 @@ OptimiserState = Mapping[str, Floats]
 """What an optimiser remembers of earlier gradients."""
 
 
-class Optimiser(NamedTuple):
-    """How to follow a gradient.
+Stepped = tuple[Floats, OptimiserState]
 
-    ``start(Q)`` gives a state, ``step(Q, gradient, state)`` the next Q and the next state.
+
+class Optimiser(NamedTuple):
+    """How to follow a gradient: ``step(Q, gradient, state)`` is the next Q and the next state.
+
+    The first state is empty.
     """
 
     name: str
-    start: Callable[[Floats], OptimiserState]
-    step: Callable[[Floats, Floats, OptimiserState], tuple[Floats, OptimiserState]]
+    step: Callable[[Floats, Floats, OptimiserState], Stepped]
 
 
 def sgd(rate: float) -> Optimiser:
     """Plain gradient descent, eq. (11)."""
     _check_rate(rate)
-
-    def step(
-        vectors: Floats, gradient: Floats, state: OptimiserState
-    ) -> tuple[Floats, OptimiserState]:
-        return vectors - rate * gradient, state
-
-    return Optimiser(f"sgd(rate={rate!r})", lambda vectors: {}, step)
+    return Optimiser(
+        f"sgd(rate={rate!r})", lambda old, gradient, state: (old - rate * gradient, state)
+    )
 
 
 def momentum(rate: float, decay: float = 0.9) -> Optimiser:
     """SGD with momentum (Qian 1999): v := decay v + gradient, Q := Q − rate v."""
     _check_rate(rate)
 
-    def start(vectors: Floats) -> OptimiserState:
-        return {"velocity": np.zeros_like(vectors)}
+    def step(old: Floats, gradient: Floats, state: OptimiserState) -> Stepped:
+        velocity = decay * state.get("velocity", np.zeros_like(old)) + gradient
+        return old - rate * velocity, {"velocity": velocity}
 
-    def step(
-        vectors: Floats, gradient: Floats, state: OptimiserState
-    ) -> tuple[Floats, OptimiserState]:
-        velocity = decay * state["velocity"] + gradient
-        return vectors - rate * velocity, {"velocity": velocity}
-
-    return Optimiser(f"momentum(rate={rate!r}, decay={decay!r})", start, step)
+    return Optimiser(f"momentum(rate={rate!r}, decay={decay!r})", step)
 
 
 def adam(rate: float, beta1: float = 0.9, beta2: float = 0.999, tiny: float = 1e-8) -> Optimiser:
     """Adam (Kingma and Ba 2014) with its bias correction as published (PAPER.md, R17)."""
     _check_rate(rate)
 
-    def start(vectors: Floats) -> OptimiserState:
-        return {"mean": np.zeros_like(vectors), "square": np.zeros_like(vectors), "t": np.zeros(1)}
-
-    def step(
-        vectors: Floats, gradient: Floats, state: OptimiserState
-    ) -> tuple[Floats, OptimiserState]:
-        t = state["t"] + 1
-        mean = beta1 * state["mean"] + (1 - beta1) * gradient
-        square = beta2 * state["square"] + (1 - beta2) * gradient**2
+    def step(old: Floats, gradient: Floats, state: OptimiserState) -> Stepped:
+        t = state.get("t", np.zeros(1)) + 1
+        mean = beta1 * state.get("mean", np.zeros_like(old)) + (1 - beta1) * gradient
+        square = beta2 * state.get("square", np.zeros_like(old)) + (1 - beta2) * gradient**2
         scaled = (mean / (1 - beta1**t)) / (np.sqrt(square / (1 - beta2**t)) + tiny)
-        return vectors - rate * scaled, {"mean": mean, "square": square, "t": t}
+        return old - rate * scaled, {"mean": mean, "square": square, "t": t}
 
-    return Optimiser(f"adam(rate={rate!r}, {beta1!r}, {beta2!r}, {tiny!r})", start, step)
+    return Optimiser(f"adam(rate={rate!r}, {beta1!r}, {beta2!r}, {tiny!r})", step)
 
 
 OPTIMISERS: Mapping[str, Callable[[float], Optimiser]] = {
@@ -255,19 +198,13 @@ def _check_rate(rate: float) -> None:
         raise ValueError(f"the learning rate must be a finite number > 0, got {rate!r}.")
 
 
-def random_vectors(n_apps: int, d: int, scale: float, generator: np.random.Generator) -> Floats:
+def starting_vectors(n_apps: int, d: int, scale: float, seed: int) -> Floats:
     """Q at its random start: entries from N(0, scale²) (PAPER.md, R16)."""
     if n_apps < 1 or d < 1 or not scale > 0:
         raise ValueError(
             f"n_apps and d must be 1 or more and scale > 0, got {n_apps!r}, {d!r} and {scale!r}."
         )
-    return generator.normal(0.0, scale, (n_apps, d))
-
-
-def starting_vectors(n_apps: int, d: int, scale: float, seed: int) -> Floats:
-    """`random_vectors` of a run with this seed."""
-    bits = KeyedBits(seed, round=0, purpose="Q")
-    return random_vectors(n_apps, d, scale, bits.generator())
+    return KeyedBits(seed, purpose="Q").generator().normal(0.0, scale, (n_apps, d))
 
 
 class SeqMFLearner(Learner):
@@ -287,7 +224,7 @@ class SeqMFLearner(Learner):
         self.broadcast = Broadcast(0, app_vectors, settings, apps, request)
         self.optimiser = optimiser
         self.mechanism = mechanism
-        self._optimiser_state: OptimiserState = optimiser.start(app_vectors)
+        self._optimiser_state: OptimiserState = {}
 
     def apply_sum(self, total: Floats, n_reports: int | None = None) -> Broadcast:
         """Close the round with a sum of gradients (n_apps, d).
@@ -341,18 +278,44 @@ class SeqMFLearner(Learner):
             ReportRequest(**json.loads(words["request"])) if "request" in words else None,
         )
         learner.broadcast = replace(learner.broadcast, round=int(words["round"]))
-        learner._optimiser_state = _tensors_under(tensors, "optimiser.")
+        learner._optimiser_state = {
+            name.removeprefix("optimiser."): np.array(value)
+            for name, value in tensors.items()
+            if name.startswith("optimiser.")
+        }
         return learner
 
 
-def _tensors_under(
-    tensors: Mapping[str, npt.NDArray[Any]], prefix: str
-) -> dict[str, npt.NDArray[Any]]:
-    return {
-        name.removeprefix(prefix): np.array(value)
-        for name, value in tensors.items()
-        if name.startswith(prefix)
-    }
+@dataclass(frozen=True, eq=False)
+class RoundSum:
+    """An estimate (n_apps, d) of the sum of gradients in a round; None if nobody reported."""
+
+    estimate: Floats | None
+
+
+Reported = TypeVar("Reported", bound=RoundSum)
+
+
+def run_round(learner: SeqMFLearner, phones: Callable[[Broadcast], Reported]) -> Reported:
+    """The phones report on the broadcast; the learner takes a step along the sum of reports."""
+    reported = phones(learner.broadcast)
+    if reported.estimate is None:
+        learner.pass_over()
+    else:
+        learner.apply_sum(reported.estimate)
+    return reported
+
+
+def run_rounds(
+    learner: SeqMFLearner,
+    phones: Callable[[Broadcast], RoundSum],
+    n_rounds: int,
+    progress: Progress = silent,
+) -> None:
+    """Train for `n_rounds` rounds with these phones."""
+    for done in range(n_rounds):
+        run_round(learner, phones)
+        progress("federated round", done + 1, n_rounds)
 
 
 # --- the crowd ---------------------------------------------------------------------------------
@@ -666,10 +629,6 @@ class CrowdLearner(Learner):
         """The learner of a state; it continues as if it had never stopped."""
         check_kind(state, cls.kind)
         tensors, words = state
-        if "requests" not in words:
-            raise WireError(
-                "a crowd of an earlier version of nextapp, which counted other reports: begin anew."
-            )
         if json.loads(words["requests"]) != json.loads(json.dumps(asdict(requests))):
             raise ValueError(
                 f"the learner was saved with the requests {words['requests']}, not "

@@ -18,7 +18,7 @@ from nextapp.crowd import (
     shrink,
     transition_vector,
 )
-from nextapp.learners import CrowdLearner, CrowdRequests, read_checkpoint
+from nextapp.learners import CrowdLearner, CrowdRequests, read_checkpoint, write_checkpoint
 from nextapp.phone.core import PhoneCore
 from nextapp.predictor import Habits
 from nextapp.privacy import mechanism, requested_mechanism
@@ -76,7 +76,7 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_happened(tmp_path, rng):
     histories = [rng.integers(0, 4, 20) for _ in range(40)]
     server = CrowdLearner(requests(), NAMES)
     server.apply_reports(list(reports_of(server, histories)))
-    server.save(tmp_path / "c")
+    write_checkpoint(tmp_path / "c", server.state())
     again = CrowdLearner.restore(read_checkpoint(tmp_path / "c"), requests())
     for each in (server, again):
         each.apply_reports(list(reports_of(each, histories, seed=1)))
@@ -116,7 +116,7 @@ def test_what_the_server_publishes_travels_and_asks_for_the_next_report(rng):
 def test_phones_are_told_the_options_of_the_mechanism(tmp_path):
     told = {"b": 5}
     path = tmp_path / "crowd"
-    CrowdLearner(requests(options=told), NAMES).save(path)
+    write_checkpoint(path, CrowdLearner(requests(options=told), NAMES).state())
     again = CrowdLearner.restore(read_checkpoint(path), requests(options=told))
     asked = requested_mechanism(again.broadcast)
     assert (asked.b, mechanism("walsh", epsilon=2.0, n_apps=4, d=5, clip=1.0).b) == (5, 8)

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from nextapp import storage
-from nextapp.learners import SeqMFLearner, adam, momentum, random_vectors, read_checkpoint, sgd
+from nextapp.learners import (
+    SeqMFLearner,
+    adam,
+    momentum,
+    read_checkpoint,
+    sgd,
+    starting_vectors,
+    write_checkpoint,
+)
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
@@ -157,7 +165,7 @@ def test_a_server_that_was_saved_and_loaded_goes_on_as_if_it_had_never_stopped(
     for F in gradients:
         for each in (through, stopped):
             each.apply_reports([report_for(each, F)])
-        stopped.save(tmp_path / "checkpoint")
+        write_checkpoint(tmp_path / "checkpoint", stopped.state())
         stopped = SeqMFLearner.restore(
             read_checkpoint(tmp_path / "checkpoint"), optimiser, identity
         )
@@ -167,7 +175,7 @@ def test_a_server_that_was_saved_and_loaded_goes_on_as_if_it_had_never_stopped(
 
 
 def test_a_checkpoint_of_another_optimiser_is_refused(server, tmp_path):
-    server.save(tmp_path / "checkpoint")
+    write_checkpoint(tmp_path / "checkpoint", server.state())
     with pytest.raises(ValueError, match="was saved with the optimiser"):
         SeqMFLearner.restore(read_checkpoint(tmp_path / "checkpoint"), sgd(0.1), server.mechanism)
 
@@ -181,7 +189,7 @@ def test_another_file_is_refused(server, tmp_path):
 @pytest.mark.parametrize("at", ["write", "fsync", "replace"])
 def test_a_full_disk_during_a_save_leaves_the_one_before_intact(server, tmp_path, monkeypatch, at):
     path = tmp_path / "checkpoint"
-    server.save(path)
+    write_checkpoint(path, server.state())
     before = path.read_bytes()
     server.apply_reports([report_for(server, np.ones((4, 2)))])
 
@@ -193,7 +201,7 @@ def test_a_full_disk_during_a_save_leaves_the_one_before_intact(server, tmp_path
     else:
         monkeypatch.setattr(storage, "os", _Patched(**{at: fails}))
     with pytest.raises(OSError, match="No space"):
-        server.save(path)
+        write_checkpoint(path, server.state())
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["checkpoint"]
 
@@ -237,10 +245,10 @@ def test_a_kill_in_the_middle_of_a_save_leaves_a_whole_file(tmp_path):
 
 def test_random_vectors_have_the_scale_asked_for(seed):
     """The standard deviation of 40,000 draws is within 2 % but for one seed in ten thousand."""
-    vectors = random_vectors(1000, 40, 0.001, KeyedBits(seed).generator())
+    vectors = starting_vectors(1000, 40, 0.001, seed)
     assert vectors.std() == pytest.approx(0.001, rel=0.02)
     with pytest.raises(ValueError, match="scale > 0"):
-        random_vectors(3, 2, 0.0, KeyedBits(seed).generator())
+        starting_vectors(3, 2, 0.0, seed)
 
 
 @pytest.mark.parametrize("optimiser", [sgd, momentum, adam])

@@ -35,6 +35,7 @@ from nextapp.learners import (
     read_checkpoint,
     run_round,
     starting_vectors,
+    write_checkpoint,
 )
 from nextapp.predictors.factorised import SeqMF
 from nextapp.predictors.training import Training
@@ -331,7 +332,7 @@ class _Checkpoint:
 
     def save(self, server: SeqMFLearner, records: list[dict[str, Any]], world: World) -> None:
         number = server.broadcast.round
-        server.save(self._server(number))
+        write_checkpoint(self._server(number), server.state())
         columns = {
             f"{name}.{part}": getattr(attendance, name).astype(np.int64)
             for part, attendance in enumerate(world.attendance())

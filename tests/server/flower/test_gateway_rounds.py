@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from servers import unsigned_token
 
-from nextapp.learners import CrowdLearner, CrowdRequests, SeqMFLearner, adam, random_vectors
+from nextapp.learners import CrowdLearner, CrowdRequests, SeqMFLearner, adam, starting_vectors
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism, requested_mechanism
 from nextapp.randomness import KeyedBits
@@ -25,7 +25,7 @@ REQUEST = ReportRequest("harmony", 2.0, 1.0)
 
 
 def new_server(seed=0):
-    vectors = random_vectors(N_APPS, DIM, 0.1, np.random.default_rng(seed))
+    vectors = starting_vectors(N_APPS, DIM, 0.1, seed)
     private = mechanism("harmony", epsilon=2.0, clip=1.0, n_apps=N_APPS, d=DIM)
     return SeqMFLearner(vectors, ModelSettings(), adam(0.05), private, request=REQUEST)
 
