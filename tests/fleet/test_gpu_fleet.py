@@ -24,7 +24,6 @@ from nextapp.fleet.gpu import reporting as on_card
 from nextapp.fleet.gpu import vectors as vectors_on_card
 from nextapp.fleet.gpu.card import Card, NoGpu, first_card
 from nextapp.fleet.gpu.resident import ResidentFleet
-from nextapp.fleet.participation import NIGHT_OWLS, Attendance, Participation, outcomes
 from nextapp.fleet.rounds import check_device, fleet_phones
 from nextapp.learners import SeqMFLearner, adam, run_round
 from nextapp.privacy import mechanism
@@ -75,15 +74,12 @@ def broadcast_of(rng, d, n_apps=N_APPS, round=3, **settings) -> Broadcast:
     return Broadcast(round, rng.normal(0, 0.4, (n_apps, d)), ModelSettings(**settings))
 
 
-def play_both(fleet, card, broadcast, made, seed, *, mask=None, dtype=np.float64, **options):
+def play_both(fleet, card, broadcast, made, seed, *, dtype=np.float64, **options):
     """Sums and user vectors of the processor, then of the card."""
     vectors = np.zeros((len(fleet), broadcast.dim))
-    mask = np.ones(len(fleet), bool) if mask is None else mask
-    theirs = reporting.sum_reports(fleet, broadcast, made, seed, vectors, mask, **options)
+    theirs = reporting.sum_reports(fleet, broadcast, made, seed, vectors, **options)
     resident = ResidentFleet(fleet, card)
-    mine = on_card.sum_reports(
-        resident, broadcast, made, seed, reporting=mask, dtype=dtype, **options
-    )
+    mine = on_card.sum_reports(resident, broadcast, made, seed, dtype=dtype, **options)
     solved = card.download(resident.user_vectors(broadcast.dim, np.dtype(dtype)))
     return theirs, mine, vectors, solved
 
@@ -135,8 +131,7 @@ def test_phones_with_many_apps(rng, card, most, n_apps):
 def test_clipped_sums_are_those_of_the_processor(rng, card, ball, alpha):
     fleet, broadcast = random_fleet(rng), broadcast_of(rng, 6, alpha=alpha)
     made = mechanism("identity", n_apps=N_APPS, d=6, **BALLS[ball])
-    mask = rng.random(len(fleet)) < 0.7
-    theirs, mine, *_ = play_both(fleet, card, broadcast, made, 0, mask=mask)
+    theirs, mine, *_ = play_both(fleet, card, broadcast, made, 0)
     assert_same(mine.true_sum, theirs.true_sum)
     assert_same(mine.mean(made), theirs.mean(made))
     assert mine.n_reports == theirs.n_reports
@@ -149,9 +144,8 @@ def test_reports_are_those_of_the_processor(rng, card, seed, name, alpha):
     kind, options = HARMONIES[name]
     fleet, broadcast = random_fleet(rng, first_phone=11), broadcast_of(rng, 6, alpha=alpha)
     made = mechanism(kind, n_apps=N_APPS, d=6, **options)
-    masks = [rng.random(len(fleet)) < 0.8, *np.eye(len(fleet), dtype=bool)]
-    for mask in masks:
-        theirs, mine, *_ = play_both(fleet, card, broadcast, made, seed, mask=mask)
+    for some in (fleet, *(fleet.shard(phone, phone + 1) for phone in range(len(fleet)))):
+        theirs, mine, *_ = play_both(some, card, broadcast, made, seed)
         for sign in ("positive", "negative"):
             assert np.array_equal(mine.state[sign], theirs.state[sign])
         assert np.array_equal(mine.mean(made), theirs.mean(made))
@@ -163,8 +157,7 @@ def test_reports_are_those_of_the_processor(rng, card, seed, name, alpha):
 def test_sums_by_law_are_those_of_the_processor(rng, card, seed, name, alpha):
     fleet, broadcast = random_fleet(rng), broadcast_of(rng, 6, alpha=alpha)
     made = mechanism(name, n_apps=N_APPS, d=6, **BY_LAW[name][0])
-    mask = rng.random(len(fleet)) < 0.8
-    theirs, mine, *_ = play_both(fleet, card, broadcast, made, seed, mask=mask, law=True)
+    theirs, mine, *_ = play_both(fleet, card, broadcast, made, seed, law=True)
     assert mine.state.keys() == theirs.state.keys()
     assert_same(mine.mean(made), theirs.mean(made), 1e-8)
 
@@ -206,11 +199,11 @@ def test_entries_taller_than_a_first_try_has_room_for(rng, card):
     assert_same(mine.true_sum, theirs.true_sum)
 
 
-def test_nobody_reports(rng, card):
-    fleet, broadcast = random_fleet(rng), broadcast_of(rng, 6)
+def test_no_phones_at_all(rng, card):
+    broadcast = broadcast_of(rng, 6)
     made = mechanism("harmony", n_apps=N_APPS, d=6, epsilon=1.0, clip=0.1)
-    nobody = np.zeros(len(fleet), bool)
-    sums = on_card.sum_reports(ResidentFleet(fleet, card), broadcast, made, 0, reporting=nobody)
+    nobody = ResidentFleet(random_fleet(rng).shard(0, 0), card)
+    sums = on_card.sum_reports(nobody, broadcast, made, 0)
     assert sums.n_reports == 0
     assert not sums.true_sum.any()
 
@@ -277,7 +270,7 @@ def test_vectors_of_many_phones_are_made_in_parts(rng, card, seed, monkeypatch):
     whole = vectors_on_card.tally_answers(ResidentFleet(fleet, card), made, "transitions", seed)
     monkeypatch.setattr(vectors_on_card, "_ENTRIES_AT_ONCE", 100)
     everyone = ResidentFleet(fleet, card)
-    parts = list(vectors_on_card._vectors(everyone, everyone.order().phones, 1.0))
+    parts = list(vectors_on_card._vectors(everyone, everyone.order.phones, 1.0))
     assert len(parts) > 5
     assert sum(part.last - part.first for part in parts) == len(fleet)
     again = vectors_on_card.tally_answers(everyone, made, "transitions", seed)
@@ -309,27 +302,6 @@ def test_a_crowd_is_learnt_on_the_card_as_on_the_processor(rng, card, seed, monk
     assert np.array_equal(mine.following, theirs.following)
     assert np.array_equal(mine.share, theirs.share)
     assert np.array_equal(mine.popularity, theirs.popularity)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        Participation(),
-        Participation(availability=(0.4,) * 24),
-        Participation(
-            availability=NIGHT_OWLS, drop_out=0.06, deadline_seconds=60.0, minimum_gap=1,
-            hours_per_round=6.0,
-        ),
-    ],
-)  # fmt: skip
-def test_those_take_part_who_do_on_the_processor(card, seed, settings):
-    fleet = Fleet.without_launches(500, 10, first_phone=40)
-    resident, attendance = ResidentFleet(fleet, card), Attendance.fresh(500)
-    for round_ in range(4):
-        theirs = outcomes(fleet, settings, round_, seed, attendance)
-        mine = on_card.outcomes(resident, settings, round_, seed, attendance)
-        assert np.array_equal(mine, theirs)
-        attendance.record(theirs == 0, round_)
 
 
 def test_synthetic_phones_on_the_card(card, seed):

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from nextapp.fleet.columns import Fleet, recipes
-from nextapp.fleet.participation import Participation
 from nextapp.predictors.training import Training
 from nextapp.studies.simulation import Settings, run
 from nextapp.wire import ModelSettings
@@ -68,18 +67,8 @@ def test_streamed_shards_give_the_same_q_as_shards_kept():
     assert len(digests) == 1
 
 
-def test_a_round_that_nobody_reports_in_leaves_q_alone():
-    """Everyone reports in round 0, and must then wait for ten rounds."""
-    waiting = replace(SMALL, participation=Participation(minimum_gap=10))
-    result = run(waiting)
-    assert [record["phones"] for record in result["rounds"]] == [300, 0, 0]
-    once = run(replace(waiting, rounds=1))
-    assert result["sha256_of_app_vectors"] == once["sha256_of_app_vectors"]
-
-
 def test_a_run_goes_on_from_its_checkpoint_to_the_same_q(tmp_path):
-    world = Participation(availability=(0.7,) * 24, drop_out=0.1, minimum_gap=1)
-    settings = replace(SMALL, rounds=5, participation=world)
+    settings = replace(SMALL, rounds=5)
     straight = run(settings)
     run(replace(settings, rounds=2), folder=tmp_path)
     seen = []

@@ -12,19 +12,10 @@ import click
 
 from nextapp.cli import commands, screen, when_stopped_say
 from nextapp.cli.commands import OUTPUT_FOLDER, command, option, output, settings_of
-from nextapp.fleet.participation import NIGHT_OWLS, Participation
 from nextapp.fleet.rounds import check_device
 from nextapp.settings import settings_from
 from nextapp.studies import simulation
 from nextapp.table import Column, Measured, Table
-
-REAL_WORLD = Participation(
-    availability=NIGHT_OWLS,
-    drop_out=0.06,
-    deadline_seconds=120.0,
-    minimum_gap=1,
-    hours_per_round=6.0,
-)
 
 
 @command("nextapp simulate --phones 100000 --mechanism walsh --epsilon 1 --rounds 5")
@@ -35,7 +26,6 @@ REAL_WORLD = Participation(
     *("exact", "shards", "seed"),
 )
 @option("--rate", type=float, default=0.01, help="Learning rate of Adam.")
-@option("--real-world", is_flag=True, help="Phones sleep, drop out, come late and rest a day.")
 @option("--stream", is_flag=True, help="Make shards again in every round, to save memory.")
 @option("--ray-workers", type=click.IntRange(min=0), default=0, help="Ray workers; 0 for none.")
 @commands.device
@@ -44,7 +34,6 @@ REAL_WORLD = Participation(
 def simulate(
     given: dict[str, Any],
     rate: float,
-    real_world: bool,
     stream: bool,
     ray_workers: int,
     device: str,
@@ -58,7 +47,6 @@ def simulate(
         shards=max(settings.shards, ray_workers),
         keep_shards=not stream,
         training=replace(settings.training, rate=rate),
-        participation=REAL_WORLD if real_world else Participation(),
     )
     if out is not None:
         when_stopped_say(f"Finished rounds are in {out}: the same command continues from there.")

@@ -111,7 +111,12 @@ def sum_reports(
         user_vectors = np.zeros((len(fleet), broadcast.dim), dtype)
     if reporting is None:
         reporting = np.ones(len(fleet), np.bool_)
-    check_round(len(fleet), fleet.n_apps, broadcast, mechanism, reporting)
+    check_round(fleet.n_apps, broadcast, mechanism)
+    if reporting.shape != (len(fleet),) or reporting.dtype != np.bool_:
+        raise ValueError(
+            f"reporting must be {len(fleet)} bools, one per phone, got {reporting.dtype} of shape "
+            f"{reporting.shape}."
+        )
     if user_vectors.shape != (len(fleet), broadcast.dim):
         raise ValueError(
             f"user_vectors must be {(len(fleet), broadcast.dim)}, got {user_vectors.shape}."
@@ -188,13 +193,7 @@ def encoder_for(mechanism: Mechanism, law: bool) -> Encoder:
     return (LAWS if law else ENCODERS)[mechanism.name](mechanism)
 
 
-def check_round(
-    n_phones: int,
-    n_known: int,
-    broadcast: Broadcast,
-    mechanism: Mechanism,
-    reporting: Mask,
-) -> None:
+def check_round(n_known: int, broadcast: Broadcast, mechanism: Mechanism) -> None:
     shape = broadcast.app_vectors.shape
     if n_known > broadcast.n_apps:
         raise ValueError(
@@ -205,9 +204,4 @@ def check_round(
         raise ValueError(
             f"the mechanism was made for gradients of {(mechanism.n_apps, mechanism.d)}, the app "
             f"vectors are {shape}: make one for the catalogue of the broadcast."
-        )
-    if reporting.shape != (n_phones,) or reporting.dtype != np.bool_:
-        raise ValueError(
-            f"reporting must be {n_phones} bools, one per phone, got {reporting.dtype} of shape "
-            f"{reporting.shape}."
         )

@@ -7,16 +7,14 @@ of zero, where λQ and the optimiser act alone (`zero_phones`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
-from nextapp.fleet import participation, reporting, walsh
+from nextapp.fleet import reporting, walsh
 from nextapp.fleet.columns import Fleet, in_ranges
-from nextapp.fleet.participation import Attendance, Participation
 from nextapp.fleet.reporting import Sums
 from nextapp.fleet.stepping import sum_gradients, terms
 from nextapp.learners import RoundSum
@@ -39,13 +37,11 @@ class PlacedFleet:
 
     sum_reports     `nextapp.fleet.reporting.sum_reports`, in float32 and by default by law
     tally_answers   `nextapp.fleet.walsh.tally_answers`
-    outcomes        `nextapp.fleet.participation.outcomes`
     """
 
     n_phones: int
     sum_reports: Callable[..., Sums]
     tally_answers: Callable[[Walsh, str, int], Tally]
-    outcomes: Callable[[Participation, int, int, Attendance], npt.NDArray[np.int8]]
 
 
 def check_device(device: str, mechanism: str | None = None) -> None:
@@ -73,7 +69,6 @@ def place_fleet(fleet: Fleet, device: str) -> PlacedFleet:
             len(fleet),
             partial(reporting.sum_reports, fleet, law=True, dtype=np.float32),
             partial(walsh.tally_answers, fleet),
-            partial(participation.outcomes, fleet),
         )
     from nextapp.fleet.gpu import reporting as on_card
     from nextapp.fleet.gpu import vectors
@@ -85,19 +80,14 @@ def place_fleet(fleet: Fleet, device: str) -> PlacedFleet:
         len(fleet),
         partial(on_card.sum_reports, resident, law=True),
         partial(vectors.tally_answers, resident),
-        partial(on_card.outcomes, resident),
     )
 
 
 @dataclass(frozen=True, eq=False)
 class ReportSum(RoundSum):
-    """`RoundSum` of reports, with what only a simulation knows: their sum and the true one.
-
-    ``outcomes`` counts what became of the phones, where that is simulated.
-    """
+    """`RoundSum` of reports, with what only a simulation knows: their sum and the true one."""
 
     sums: Sums
-    outcomes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def cosine(self) -> float | None:

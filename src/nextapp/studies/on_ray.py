@@ -1,12 +1,12 @@
 """A simulated fleet on Ray: every worker has some of the shards, on this machine or another.
 
-A worker has no state that cannot be rebuilt: its shards come from recipes, and the driver keeps
-each phone's last report. A worker that dies is replaced and repeats the round for its shards, with
-the same random bits and so with the same sums.
+A worker has no state that cannot be rebuilt: its shards come from recipes. One that dies is
+replaced and repeats the round for its shards, with the same random bits and so with the same sums.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 from itertools import pairwise
 from typing import Any
@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from nextapp.fleet.columns import Recipe
-from nextapp.fleet.participation import Attendance
 from nextapp.fleet.reporting import Sums
 from nextapp.privacy import Mechanism
-from nextapp.studies.simulation import LocalWorld, Settings, join_parts
+from nextapp.studies.simulation import LocalWorld, Settings
 from nextapp.wire import Broadcast
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -31,9 +30,6 @@ except ModuleNotFoundError as error:
 
 TRIES = 5
 
-Columns = list[tuple[Any, Any]]  # of each shard: last round and number of reports of every phone
-Answer = tuple[Sums, dict[str, int], Columns]
-
 
 class _Worker:
     """A Ray actor, in its own process."""
@@ -45,12 +41,9 @@ class _Worker:
         """Its process id, for operators and tests."""
         return os.getpid()
 
-    def sum_reports(self, broadcast: bytes, clip: float, attendance: Columns) -> Answer:
-        for mine, (last_round, n_reports) in zip(self.world.attendance(), attendance, strict=True):
-            mine.last_round[:], mine.n_reports[:] = last_round, n_reports
+    def sum_reports(self, broadcast: bytes, clip: float) -> Sums:
         mechanism = self.world.settings.build_mechanism(clip)
-        sums, counts = self.world.sum_reports(Broadcast.from_bytes(broadcast), mechanism)
-        return sums, counts, [(a.last_round, a.n_reports) for a in self.world.attendance()]
+        return self.world(Broadcast.from_bytes(broadcast), mechanism)
 
 
 class RayWorld:
@@ -72,40 +65,28 @@ class RayWorld:
         cuts = np.linspace(0, len(shards), workers + 1).astype(int)
         self.settings = settings
         self._groups = [shards[first:last] for first, last in pairwise(cuts)]
-        self._attendance = [
-            [Attendance.fresh(shard.last - shard.first) for shard in group]
-            for group in self._groups
-        ]
         self.workers = [self._hire(number) for number in range(workers)]
 
-    def attendance(self) -> list[Attendance]:
-        return [attendance for group in self._attendance for attendance in group]
-
-    def sum_reports(
-        self, broadcast: Broadcast, mechanism: Mechanism
-    ) -> tuple[Sums, dict[str, int]]:
+    def __call__(self, broadcast: Broadcast, mechanism: Mechanism) -> Sums:
         data = ray.put(broadcast.to_bytes())
         pending = [self._ask(number, data, mechanism.clip) for number in range(len(self.workers))]
-        parts = []
-        for number, reference in enumerate(pending):
-            sums, outcomes, after = self._answer(number, reference, data, mechanism.clip)
-            parts.append((sums, outcomes))
-            for mine, (last_round, n_reports) in zip(self._attendance[number], after, strict=True):
-                mine.last_round[:], mine.n_reports[:] = last_round, n_reports
-        return join_parts(parts)
+        parts = (
+            self._answer(number, reference, data, mechanism.clip)
+            for number, reference in enumerate(pending)
+        )
+        return functools.reduce(Sums.__add__, parts)
 
     def _hire(self, number: int) -> Any:
         one = ray.remote(num_cpus=1)(_Worker)  # so that Ray spreads them over its machines
         return one.remote(self.settings, self._groups[number])
 
     def _ask(self, number: int, data: Any, clip: float) -> Any:
-        attendance = [(a.last_round, a.n_reports) for a in self._attendance[number]]
-        return self.workers[number].sum_reports.remote(data, clip, attendance)
+        return self.workers[number].sum_reports.remote(data, clip)
 
-    def _answer(self, number: int, reference: Any, data: Any, clip: float) -> Answer:
+    def _answer(self, number: int, reference: Any, data: Any, clip: float) -> Sums:
         for _ in range(TRIES):
             try:
-                answer: Answer = ray.get(reference)
+                answer: Sums = ray.get(reference)
             except ray.exceptions.RayActorError:
                 self.workers[number] = self._hire(number)
                 reference = self._ask(number, data, clip)

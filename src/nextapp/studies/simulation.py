@@ -6,15 +6,15 @@ checkpoint ends with the same Q, for any number of threads or shards.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from nextapp.evaluation import Exam, exam, find_preset
 from nextapp.evaluation.static import score_predictions, user_means
 from nextapp.fleet.clip import public_clips, public_seed
 from nextapp.fleet.columns import Fleet, Recipe, recipes
-from nextapp.fleet.participation import REASONS, Attendance, Participation, tally
 from nextapp.fleet.reporting import Sums
 from nextapp.fleet.rounds import PlacedFleet, ReportSum, check_device, estimate_sum, place_fleet
 from nextapp.fleet.stepping import solve_user_vectors
@@ -45,7 +44,7 @@ from nextapp.storage import write_atomically
 from nextapp.studies.experiment import training_values, versions
 from nextapp.studies.mechanisms import mechanism_for_simulation
 from nextapp.table import bootstrap_means, interval
-from nextapp.wire import Broadcast, Floats, ModelSettings, pack, unpack
+from nextapp.wire import Broadcast, Floats, ModelSettings
 
 PUBLIC_PHONES = 400  # public synthetic phones, drawn with another seed, that give the default clip
 
@@ -78,7 +77,6 @@ class Settings:
     shards: int = setting(1, "Parts in which the fleet is made.", least=1)
     keep_shards: bool = True
     training: Training = Training(ModelSettings(alpha=0.0), dim=16, rate=0.01)
-    participation: Participation = Participation()
 
     def __post_init__(self) -> None:
         for name in ("phones", "apps", "dim", "sample", "shards", "days"):
@@ -109,16 +107,8 @@ class Settings:
         return mechanism_for_simulation(self.mechanism, self.epsilon, self.apps, self.dim, clip)
 
 
-class World(Protocol):
-    """Where the phones are: in this process, or on other machines."""
-
-    def sum_reports(
-        self, broadcast: Broadcast, mechanism: Mechanism
-    ) -> tuple[Sums, dict[str, int]]:
-        """One round: the sum of the reports, and the number of phones by outcome."""
-        ...
-
-    def attendance(self) -> list[Attendance]: ...
+World = Callable[[Broadcast, Mechanism], Sums]
+"""Where the phones are: it gives the sum of the reports of a round."""
 
 
 class LocalWorld:
@@ -132,36 +122,12 @@ class LocalWorld:
         self.device = device
         self.shards = settings.recipes() if shards is None else list(shards)
         self._placed: dict[int, PlacedFleet] = {}
-        self._attendance = [Attendance.fresh(shard.last - shard.first) for shard in self.shards]
 
-    def attendance(self) -> list[Attendance]:
-        return self._attendance
-
-    def sum_reports(
-        self, broadcast: Broadcast, mechanism: Mechanism
-    ) -> tuple[Sums, dict[str, int]]:
-        settings = self.settings
-        parts = []
-        for number, attendance in enumerate(self._attendance):
-            fleet = self._fleet(number)
-            outcomes, reporting = self._take_part(fleet, attendance, broadcast.round)
-            sums = fleet.sum_reports(
-                broadcast, mechanism, settings.seed, reporting=reporting, law=not settings.exact
-            )
-            parts.append((sums, outcomes))
-        return join_parts(parts)
-
-    def _take_part(
-        self, fleet: PlacedFleet, attendance: Attendance, round_: int
-    ) -> tuple[dict[str, int], Any]:
-        """The outcomes of a shard's phones, and a mask of those that report (None: all)."""
-        settings = self.settings
-        if settings.participation == Participation():  # every phone reports
-            attendance.record(slice(None), round_)
-            return tally(np.zeros(0, np.int8)) | {REASONS[0]: fleet.n_phones}, None
-        found = fleet.outcomes(settings.participation, round_, settings.seed, attendance)
-        attendance.record(found == 0, round_)
-        return tally(found), found == 0
+    def __call__(self, broadcast: Broadcast, mechanism: Mechanism) -> Sums:
+        seed, law = self.settings.seed, not self.settings.exact
+        fleets = (self._fleet(number) for number in range(len(self.shards)))
+        parts = (fleet.sum_reports(broadcast, mechanism, seed, law=law) for fleet in fleets)
+        return functools.reduce(Sums.__add__, parts)
 
     def _fleet(self, number: int) -> PlacedFleet:
         if number in self._placed:
@@ -170,18 +136,6 @@ class LocalWorld:
         if self.settings.keep_shards:
             self._placed[number] = placed
         return placed
-
-
-def join_parts(parts: Iterable[tuple[Sums, Mapping[str, int]]]) -> tuple[Sums, dict[str, int]]:
-    """The sums and the outcomes of all phones, from those of their parts."""
-    total: Sums | None = None
-    counts: Counter[str] = Counter()
-    for sums, outcomes in parts:
-        total = sums if total is None else total + sums
-        counts.update(outcomes)
-    if total is None:
-        raise ValueError("a world has at least one shard.")
-    return total, dict(counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,11 +202,11 @@ def run(
     server = SeqMFLearner(start_vectors, settings.training.model, optimiser, mechanism)
     records: list[dict[str, Any]] = []
     if saved and saved.there():
-        server, records = saved.load(optimiser, mechanism, world)
+        server, records = saved.load(optimiser, mechanism)
 
     def phones(broadcast: Broadcast) -> ReportSum:
-        sums, outcomes = world.sum_reports(broadcast, mechanism)
-        return ReportSum(estimate_sum(sums, mechanism), sums, outcomes)
+        sums = world(broadcast, mechanism)
+        return ReportSum(estimate_sum(sums, mechanism), sums)
 
     while server.broadcast.round < settings.rounds:
         began = time.perf_counter()
@@ -269,12 +223,11 @@ def run(
             "loss": sums.loss / max(1, sums.n_reports),
             "cosine": reported.cosine,
             **_measure(rates, frozen, settings.seed),
-            "epsilon_spent": _largest_spent(world, mechanism),
-            "outcomes": reported.outcomes,
+            "epsilon_spent": _spent(server.broadcast.round, mechanism),
         }
         records.append(record)
         if saved:
-            saved.save(server, records, world)
+            saved.save(server, records)
         on_round(record)
     return {
         "settings": described,
@@ -292,7 +245,6 @@ def as_values(settings: Settings) -> dict[str, Any]:
     """The settings as plain values, for a result or a checkpoint."""
     values = asdict(settings)
     values["training"] = training_values(settings.training)
-    values["participation"]["deadline_seconds"] = str(settings.participation.deadline_seconds)
     plain: dict[str, Any] = json.loads(json.dumps(values))
     return plain
 
@@ -307,11 +259,10 @@ def _measure(rates: Floats, frozen: Floats, seed: int) -> dict[str, Any]:
     }
 
 
-def _largest_spent(world: World, mechanism: Mechanism) -> float | str:
-    """The largest total ε spent by any phone."""
-    most = max(int(part.n_reports.max(initial=0)) for part in world.attendance())
+def _spent(rounds: int, mechanism: Mechanism) -> float | str:
+    """The total ε of a phone: each reports in every round."""
     epsilon = mechanism.guarantee.epsilon
-    return most * epsilon if math.isfinite(epsilon) else "no bound"
+    return rounds * epsilon if math.isfinite(epsilon) else "no bound"
 
 
 def _digest(vectors: Floats) -> str:
@@ -330,22 +281,15 @@ class _Checkpoint:
     def there(self) -> bool:
         return self.file.exists()
 
-    def save(self, server: SeqMFLearner, records: list[dict[str, Any]], world: World) -> None:
+    def save(self, server: SeqMFLearner, records: list[dict[str, Any]]) -> None:
         number = server.broadcast.round
         write_checkpoint(self._server(number), server.state())
-        columns = {
-            f"{name}.{part}": getattr(attendance, name).astype(np.int64)
-            for part, attendance in enumerate(world.attendance())
-            for name in ("last_round", "n_reports")
-        }
-        write_atomically(self._attendance(number), pack(columns, {}))
         about = {"round": number, "settings": self.described, "records": records}
         write_atomically(self.file, json.dumps(about).encode())
-        for old in (self._server(number - 1), self._attendance(number - 1)):
-            old.unlink(missing_ok=True)
+        self._server(number - 1).unlink(missing_ok=True)
 
     def load(
-        self, optimiser: Optimiser, mechanism: Mechanism, world: World
+        self, optimiser: Optimiser, mechanism: Mechanism
     ) -> tuple[SeqMFLearner, list[dict[str, Any]]]:
         about = json.loads(self.file.read_text(encoding="utf-8"))
         if about["settings"] != self.described:
@@ -356,15 +300,8 @@ class _Checkpoint:
                 f"{self.folder} has a checkpoint with other settings ({', '.join(changed)}): give "
                 f"the same settings to continue, or another folder to start from the beginning."
             )
-        columns, _ = unpack(self._attendance(about["round"]).read_bytes())
-        for part, attendance in enumerate(world.attendance()):
-            attendance.last_round[:] = columns[f"last_round.{part}"]
-            attendance.n_reports[:] = columns[f"n_reports.{part}"]
         state = read_checkpoint(self._server(about["round"]))
         return SeqMFLearner.restore(state, optimiser, mechanism), about["records"]
 
     def _server(self, number: int) -> Path:
         return self.folder / f"round-{number:06d}.server"
-
-    def _attendance(self, number: int) -> Path:
-        return self.folder / f"round-{number:06d}.attendance"

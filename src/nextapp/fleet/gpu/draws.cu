@@ -1,28 +1,8 @@
-// What is drawn on a card: who takes part, positions and signs of harmony, and the law of the
-// sum. One thread a phone but for the last. Compiled without fused multiply-add, so that
+// What is drawn on a card: positions and signs of harmony, and the law of the sum. One thread a phone but for the last. Compiled without fused multiply-add, so that
 // doubles are those of the processor; equal functions of `nextapp.fleet` have the same names.
 
 #include "bits.cuh"
 #include "columns.cuh"
-
-// --- who takes part: `nextapp.fleet.participation` ---------------------------------------------
-
-extern "C" __global__ void outcomes(i64 n, u64 first_phone, u64 seed, i32 round, u64 part, u64 home,
-                                    double hour, const double *availability, double drop_out,
-                                    double log_patience, i32 minimum_gap, const i32 *last_round,
-                                    signed char *found) {
-    const i64 phone = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (phone >= n) return;
-    Bits at_home(seed, first_phone + phone, 0, home), bits(seed, first_phone + phone, round, part);
-    const int local = (int)(hour + 24.0 * as_uniform(at_home.word())) % 24;
-    bits.word();  // not used: without it a seed would give other rounds than before
-    const bool is_there = as_uniform(bits.word()) < availability[local];
-    const bool drops = as_uniform(bits.word()) < drop_out;
-    const double radius = sqrt(-2.0 * log(1.0 - as_uniform(bits.word())));
-    const bool late = radius * cos(2.0 * 3.141592653589793 * as_uniform(bits.word())) > log_patience;
-    const bool rests = last_round[phone] >= 0 && round - last_round[phone] <= minimum_gap;
-    found[phone] = !is_there ? 1 : rests ? 2 : drops ? 3 : late ? 4 : 0;
-}
 
 // --- harmony: `nextapp.fleet.encoders` -----------------------------------------------------------
 

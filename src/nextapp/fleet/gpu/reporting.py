@@ -1,4 +1,4 @@
-"""Rounds of a `ResidentFleet` on a card: `sum_reports` and `outcomes`, as on the processor.
+"""Rounds of a `ResidentFleet` on a card: `sum_reports`, as on the processor.
 
 harmony                    simulated on the card, bit by bit
 identity, laplace (law)    their sum is that of the gradients
@@ -19,7 +19,6 @@ from nextapp.fleet.encoders import Encoder, HarmonyEncoder, IdentityEncoder, Sta
 from nextapp.fleet.gpu.card import Card, Source
 from nextapp.fleet.gpu.resident import Order, Part, ResidentFleet
 from nextapp.fleet.gradients import BALLS, REPORT, ShardRound
-from nextapp.fleet.participation import HOME, PART, Attendance, Participation
 from nextapp.fleet.reporting import Sums, check_round, encoder_for, round_of
 from nextapp.fleet.stepping import READING_CODES
 from nextapp.fleet.sum_law import (
@@ -72,7 +71,6 @@ def sum_reports(
     mechanism: Mechanism,
     seed: int,
     *,
-    reporting: Any = None,
     law: bool = False,
     dtype: npt.DTypeLike = np.float32,
 ) -> Sums:
@@ -80,11 +78,11 @@ def sum_reports(
 
     Sums are of whole numbers, so they do not depend on the order of the phones.
     """
-    _check(fleet, broadcast, mechanism, reporting)
+    _check(fleet, broadcast, mechanism)
     law = law and has_law(mechanism.name, broadcast.settings.alpha)
     encoder = _encoder(mechanism, law)
     r = round_of(seed, fleet.first_phone, broadcast)
-    order, kind = fleet.order(reporting), np.dtype(dtype)
+    order, kind = fleet.order, np.dtype(dtype)
     positions = words = None
     if isinstance(encoder, HarmonyEncoder):
         positions, words = _draw_positions(fleet, order, encoder.mechanism, r)
@@ -108,37 +106,13 @@ def sum_reports(
     )
 
 
-def outcomes(
-    fleet: ResidentFleet,
-    settings: Participation,
-    round_: int,
-    seed: int,
-    attendance: Attendance,
-) -> npt.NDArray[np.int8]:
-    """`nextapp.fleet.participation.outcomes` on a card."""
-    card = fleet.card
-    found = card.xp.zeros(len(fleet), np.int8)
-    arguments = [
-        np.int64(len(fleet)), np.uint64(fleet.first_phone), np.uint64(seed), np.int32(round_), PART,
-        HOME, np.float64(round_ * settings.hours_per_round % 24.0),
-        card.xp.asarray(np.array(settings.availability)), np.float64(settings.drop_out),
-        np.float64(math.log(settings.deadline_seconds / settings.typical_seconds)),
-        np.int32(settings.minimum_gap), card.xp.asarray(attendance.last_round), found,
-    ]  # fmt: skip
-    card.launch(DRAWS, "outcomes", -(-len(fleet) // THREADS), THREADS, 0, arguments)
-    return card.download(found)
-
-
-def _check(
-    fleet: ResidentFleet, broadcast: Broadcast, mechanism: Mechanism, reporting: Any
-) -> None:
-    n, d = len(fleet), broadcast.dim
+def _check(fleet: ResidentFleet, broadcast: Broadcast, mechanism: Mechanism) -> None:
+    d = broadcast.dim
     if d > LARGEST_DIM:
         raise ValueError(
             f"a card takes app vectors of at most {LARGEST_DIM} numbers, got {d}: say device 'cpu'."
         )
-    mask = np.broadcast_to(np.True_, n) if reporting is None else reporting
-    check_round(n, fleet.n_apps, broadcast, mechanism, mask)
+    check_round(fleet.n_apps, broadcast, mechanism)
 
 
 def _encoder(mechanism: Mechanism, law: bool) -> Encoder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -52,19 +53,12 @@ class ResidentFleet:
         self.n_transitions = xp.diff(self.columns[3])
         most = int(self.n_own.max()) if self.n_phones else 0
         room = next((each for each in CAPACITIES if each >= most), 16 * (-(-most // 16)))
-        self._capacities = (*(each for each in CAPACITIES if each < most), room)
-        self._sorted = xp.argsort(self.n_own, kind="stable").astype(np.int32)
-        self._everyone = self._order(self._sorted)
+        capacities = (*(each for each in CAPACITIES if each < most), room)
+        self.order = self._order(capacities)
         self._rooms: dict[tuple[int, str], Any] = {}
 
     def __len__(self) -> int:
         return self.n_phones
-
-    def order(self, reporting: Any = None) -> Order:
-        """The phones in `reporting` (n_phones,) bools, on the card or not; None: all."""
-        if reporting is None:
-            return self._everyone
-        return self._order(self._sorted[self.card.xp.asarray(reporting)[self._sorted]])
 
     def user_vectors(self, d: int, dtype: Any) -> Any:
         """Room for (n_phones, d) user vectors, the same each time."""
@@ -74,14 +68,15 @@ class ResidentFleet:
             self._rooms[key] = self.card.xp.zeros((self.n_phones, d), dtype)
         return self._rooms[key]
 
-    def _order(self, phones: Any) -> Order:
+    def _order(self, capacities: Sequence[int]) -> Order:
         xp = self.card.xp
-        bounds = xp.asarray(np.array(self._capacities))
+        phones = xp.argsort(self.n_own, kind="stable").astype(np.int32)
+        bounds = xp.asarray(np.array(capacities))
         ends = xp.searchsorted(self.n_own[phones], bounds, side="right")
         cuts = [0, *self.card.download(ends).tolist()]
         parts = tuple(
             Part(capacity, first, last)
-            for capacity, (first, last) in zip(self._capacities, pairwise(cuts), strict=True)
+            for capacity, (first, last) in zip(capacities, pairwise(cuts), strict=True)
             if last > first
         )
         return Order(phones, len(phones), parts)

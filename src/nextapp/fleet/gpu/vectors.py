@@ -47,7 +47,7 @@ def draw_answers(
     """Phones in any order, and the seed and index of the report of each, on the card."""
     m = mechanism
     check_question(fleet.n_apps, m, question)
-    card, order = fleet.card, fleet.order()
+    card, order = fleet.card, fleet.order
     most = int(fleet.n_transitions.max()) if len(fleet) else 0
     if most > MOST_ENTRIES:
         raise ValueError(
