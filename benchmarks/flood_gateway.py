@@ -40,7 +40,7 @@ from nextapp.server import certificates, listening
 from nextapp.server.folders import open_federation
 from nextapp.server.gateway import Gateway
 from nextapp.server.listening import start_log
-from nextapp.server.operator import Operator
+from nextapp.server.operator import OPERATOR_SECRET, Operator
 from nextapp.server.vault import Vault
 from nextapp.wire import Broadcast
 
@@ -59,9 +59,10 @@ def serve(folder: Path, ports: Any) -> None:
     _, cert, key = certificates.development(folder / "tls")
     opened, operator = listening.open_socket("0.0.0.0", 0), listening.open_socket(HOSTILE, 0)
     gateway = Gateway(federation.vault)
+    (folder / OPERATOR_SECRET).write_text(SECRET)
     ports.put((opened.getsockname()[1], operator.getsockname()[1]))
     listening.serve(
-        federation, gateway, opened, operator=(Operator(gateway, SECRET), operator),
+        federation, gateway, opened, operator=(Operator(gateway), operator),
         certificate=certificates.ServedCertificate(cert, key),
     )  # fmt: skip
 

@@ -19,7 +19,7 @@ from nextapp.server.folders import lock_folder, open_federation
 from nextapp.server.gateway import Gateway
 from nextapp.server.issuing import KeyRules
 from nextapp.server.listening import ServerLimits, start_log
-from nextapp.server.operator import Operator, operator_secret
+from nextapp.server.operator import Operator
 
 TOKENS = 20
 
@@ -36,7 +36,6 @@ def main() -> None:
         opened = listening.open_socket("127.0.0.1", int(port))
         gateway = Gateway(federation.vault, ServerLimits(**json.loads(limits)))
         operator = listening.open_socket("127.0.0.1", 0)
-        secret = operator_secret(folder)
         named = json.loads(options)
         if "copies" in named:
             named["copies"] = Path(named["copies"])
@@ -48,7 +47,7 @@ def main() -> None:
             gateway,
             opened,
             operator=(
-                Operator(gateway, secret, named.get("certificate")),
+                Operator(gateway, named.get("certificate")),
                 operator,
             ),
             **named,

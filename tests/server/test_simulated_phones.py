@@ -67,7 +67,7 @@ def test_the_q_of_phones_over_http_is_that_of_the_simulation_to_the_last_bit(
         )
         client = server.client()
         first = Broadcast.from_bytes(client.request("GET", "/v1/broadcast")[2])
-        outcomes = fleet.run(ROUNDS)
+        outcomes = list(fleet.run(ROUNDS))
         last = Broadcast.from_bytes(client.request("GET", "/v1/broadcast")[2])
         tokens = [[token.signature for token in spent[phone.store]] for phone in fleet.phones]
         fleet.close()
@@ -96,7 +96,7 @@ def test_what_phones_tell_the_crowd_is_what_they_tell_in_one_process(tmp_path, s
             f"http://127.0.0.1:{server.port}", tmp_path / "phones", phones=PHONES, seed=seed,
             code=server.code(PHONES),
         )  # fmt: skip
-        assert fleet.run(1)[0].outcomes == {"accepted": PHONES}
+        assert next(fleet.run(1)).outcomes == {"accepted": PHONES}
         told = Broadcast.from_bytes(server.client().request("GET", "/v1/broadcast")[2])
         tokens = [[token.signature for token in spent[phone.store]] for phone in fleet.phones]
         fleet.close()
@@ -132,7 +132,7 @@ def test_a_server_without_a_list_learns_from_phones_and_a_new_phone_starts_from_
         for _ in range(4):
             told = Broadcast.from_bytes(server.client().request("GET", "/v1/broadcast")[2])
             asked.append(told.request.question)
-            assert fleet.run(1)[0].outcomes == {"accepted": 40}
+            assert next(fleet.run(1)).outcomes == {"accepted": 40}
         fleet.close()
         told = Broadcast.from_bytes(server.client().request("GET", "/v1/broadcast")[2])
         code = server.code(1)
@@ -248,7 +248,7 @@ def test_new_phones_over_http_are_as_good_as_the_same_phones_in_memory(tmp_path,
             f"http://127.0.0.1:{server.port}", tmp_path / "phones", phones=80, seed=seed,
             code=code, n_apps=30,
         )  # fmt: skip
-        outcomes = fleet.run(3)
+        outcomes = list(fleet.run(3))
         tokens = [[token.signature for token in spent[phone.store]] for phone in fleet.phones]
         told = Broadcast.from_bytes(server.client().request("GET", "/v1/broadcast")[2])
         names = fleet.names
@@ -291,7 +291,7 @@ def test_phones_do_not_wait_for_hours_for_a_round_that_they_cannot_close(
         )  # fmt: skip
         monkeypatch.setattr("nextapp.server.simulated_phones._MOST_WAITING", 0.5)
         with pytest.raises(ValueError, match=r"after round 0 within .* give --data"):
-            fleet.run(1)
+            next(fleet.run(1))
         monkeypatch.undo()
 
         def close(number: int) -> None:

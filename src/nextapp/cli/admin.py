@@ -58,31 +58,27 @@ def status(data: Path, json: Path | None) -> None:
     With --json - only JSON is written, to standard output.
     """
     found = folders.status(data, time.time())
-    screen.write_json(json, found.plain())
+    screen.write_json(json, found)
     if json == Path("-"):
         return
-    round, rules, spent = found.round, found.round.rules, found.accounting
+    round, rules, spent = found["round"], found["round"]["rules"], found["accounting"]
     rows = [
-        ["round", f"{round.number:,}, opened {_moment(round.opened)}"],
-        ["reports", f"{round.n_reports:,} of {round.goal:,}, at least {rules.minimum:,}"],
-        ["deadline", f"{_moment(round.deadline)}, put off {round.extensions:,} times"],
-        [
-            "phones report by",
-            f"{found.mechanism.name}, ε = {found.mechanism.guarantee.epsilon:g} a report",
-        ],
-        ["devices", f"{found.n_devices:,}"],
-        ["open codes", f"{found.n_codes:,}"],
+        ["round", f"{round['number']:,}, opened {_moment(round['opened'])}"],
+        ["reports", f"{round['n_reports']:,} of {round['goal']:,}, at least {rules['minimum']:,}"],
+        ["deadline", f"{_moment(round['deadline'])}, put off {round['extensions']:,} times"],
+        ["phones report by", f"{found['mechanism']}, ε = {found['epsilon']:g} a report"],
+        ["devices", f"{found['devices']:,}"],
+        ["open codes", f"{found['codes']:,}"],
         [
             "rounds so far",
-            f"{spent.rounds_stepped:,} with a step, {spent.rounds_passed_over:,} without",
+            f"{spent['rounds_stepped']:,} with a step, {spent['rounds_passed_over']:,} without",
         ],
-        ["reports so far", f"{spent.reports:,}"],
-        ["ε of a phone", f"at most {spent.epsilon_worst_case:g}: in every round so far"],
-        ["takes reports", "no: draining" if found.draining else "yes, while it runs"],
+        ["reports so far", f"{spent['reports']:,}"],
+        ["ε of a phone", f"at most {spent['epsilon_worst_case']:g}: in every round so far"],
+        ["takes reports", "no: draining" if found["draining"] else "yes, while it runs"],
     ]
     screen.out.print(Table.of_text(["", ""], rows).terminal(header=False))
-    sizes = sorted({rules.minimum, round.goal})
-    screen.out.print(without_senders(found.mechanism.guarantee.epsilon, *sizes))
+    screen.out.print(without_senders(found["epsilon"], *sorted({rules["minimum"], round["goal"]})))
 
 
 @app.command(epilog="nextapp admin plan --new-phones 1000\nnextapp admin plan --phones 50000")
@@ -110,7 +106,8 @@ def plan(
     """
     KeyRules(key_days, reports_per_period)
     reports = replace(Limits(), lifetime=lifetime).reports_for_life(epsilon)
-    by_period = folders.reports_by_period(reports, reports_per_period)
+    n_full, rest = divmod(reports, reports_per_period)
+    by_period = [reports_per_period] * n_full + [rest] * (rest > 0)
     screen.out.print(
         f"a phone sends {count(reports, 'report')} in its life, at most "
         f"{reports_per_period:,} in {key_days:g} days; all of it takes "
@@ -276,8 +273,8 @@ def restore(backup: Path, data: Path) -> None:
         return
     found = folders.status(data, time.time())
     screen.out.print(
-        f"{data} is at round {found.round.number:,} with {found.n_devices:,} devices. If phones "
-        f"have seen later rounds, start once with --skip-to N, N above the last of them."
+        f"{data} is at round {found['round']['number']:,} with {found['devices']:,} devices. If "
+        f"phones have seen later rounds, start once with --skip-to N, N above the last of them."
     )
 
 

@@ -195,7 +195,7 @@ def gateway(
         supernode(data, link, free_port(), node_key),
     ):
         gateway = Gateway(kept, vault.limits(), one_of_many=True)
-        listen.serve(gateway, sockets, f"{{}}, joined to {link.address}".format)
+        listen.serve(gateway, sockets, lambda url: f"{url}, joined to {link.address}")
 
 
 @app.command(

@@ -156,7 +156,7 @@ class ListenOptions:
     ) -> None:
         """Serve phones until a signal; first these words about the address are said."""
         from nextapp.server import listening
-        from nextapp.server.operator import Operator, operator_secret
+        from nextapp.server.operator import Operator
 
         opened, operator = sockets
         listening.start_log(self.log)
@@ -165,8 +165,7 @@ class ListenOptions:
         named: dict[str, Any] = {}
         if operator is not None:
             LOG.info("metrics and health at http://%s:%d", *operator.getsockname()[:2])
-            secret = operator_secret(gateway.vault.path.parent)
-            named["operator"] = Operator(gateway, secret, certificate), operator
+            named["operator"] = Operator(gateway, certificate), operator
         listening.serve(
             federation,
             gateway,
@@ -289,8 +288,8 @@ def serve(
         listen, authority = _with_tls(listen, data, dev_tls)
         gateway = Gateway(federation.vault, vault.limits())
 
-        def welcome(address: str) -> str:
-            return _welcome(address, data, federation, made, authority)
+        def welcome(url: str) -> str:
+            return _welcome(url, data, federation, made, authority)
 
         listen.serve(gateway, sockets, welcome, federation, copies)
         listen.say(f"stopped at round {federation.coordinator.round}; start again to continue.")
@@ -310,7 +309,7 @@ def issue(data: Path, enrolled_days: float, listen: ListenOptions) -> None:
     with closing(open_vault(data)) as opened:
         limits = VaultOptions(enrolled_days=enrolled_days).limits()
         gateway = Gateway(opened, limits, issues_only=True)
-        listen.serve(gateway, listen.sockets(), f"{{}}  issues tokens of {data}".format)
+        listen.serve(gateway, listen.sockets(), lambda url: f"{url}  issues tokens of {data}")
 
 
 def _with_tls(
@@ -428,7 +427,7 @@ def play_phones(
     """
     from nextapp.phone import ServerError
     from nextapp.server import folders
-    from nextapp.server.simulated_phones import RoundOutcome, SimulatedPhones
+    from nextapp.server.simulated_phones import SimulatedPhones
 
     if code is None:
         if data is None:
@@ -438,17 +437,12 @@ def play_phones(
             )
         with closing(folders.open_vault(data)) as vault:
             code = vault.devices.issue_code(uses=phones, expires=time.time() + 3600)
-    rows: list[list[str]] = []
-
-    def show(one: RoundOutcome) -> None:
-        counts = ", ".join(f"{n:,} {outcome}" for outcome, n in sorted(one.outcomes.items()))
-        rows.append([str(one.round), counts, f"{one.seconds:.1f}"])
-        report(f"round {one.round}: {counts}", len(rows), rounds)
 
     def close(number: int) -> None:
         if data is not None and not folders.is_gateway(data):
             folders.close_round(data, time.time(), number, grace=False)
 
+    results, rows = [], []
     try:
         with tempfile.TemporaryDirectory() as folder, screen.progress("round") as report:
             report("phones enrol", 0, phones)
@@ -456,9 +450,13 @@ def play_phones(
                 server, Path(folder), phones=phones, seed=seed, code=code, ca=ca, n_apps=apps
             )
             with closing(fleet):
-                results = fleet.run(rounds, show, close)
+                for one in fleet.run(rounds, close):
+                    counts = ", ".join(f"{n:,} {what}" for what, n in sorted(one.outcomes.items()))
+                    results.append(vars(one))
+                    rows.append([str(one.round), counts, f"{one.seconds:.1f}"])
+                    report(f"round {one.round}: {counts}", len(rows), rounds)
     except ServerError as error:
         raise ValueError(str(error)) from error
     headings = ["round", "reports", "seconds"]
     screen.out.print(Table.of_text(headings, rows).terminal(left=True))
-    screen.write_json(json, {"rounds": [vars(one) for one in results], "seed": seed})
+    screen.write_json(json, {"rounds": results, "seed": seed})

@@ -47,8 +47,8 @@ class ServedCertificate:
 
     def __init__(self, chain: Path, key: Path) -> None:
         self.chain, self.key = chain, key
-        self._read = self._state()
-        self.context, self.expires = self._loaded()
+        self._read = b""
+        self.renew()
 
     def renew(self) -> bool:
         """Take the files again if they have changed; whether they had.
@@ -56,22 +56,15 @@ class ServedCertificate:
         Where they cannot be used, such as a certificate whose key is not there yet, the one in use
         stays, and the next call tries again.
         """
-        state = self._state()
-        if state == self._read:
+        chain = self.chain.read_bytes()
+        read = chain + self.key.read_bytes()
+        if read == self._read:
             return False
-        self.context, self.expires = self._loaded()
-        self._read = state
-        return True
-
-    def _state(self) -> list[tuple[int, int, int]]:
-        found = [path.stat() for path in (self.chain, self.key)]
-        return [(each.st_ino, each.st_mtime_ns, each.st_size) for each in found]
-
-    def _loaded(self) -> tuple[ssl.SSLContext, datetime.datetime]:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.chain, self.key)
-        own = x509.load_pem_x509_certificate(self.chain.read_bytes())
-        return context, own.not_valid_after_utc
+        self.expires = x509.load_pem_x509_certificate(chain).not_valid_after_utc
+        self.context, self._read = context, read
+        return True
 
 
 def node_key(path: Path) -> tuple[Path, Path]:

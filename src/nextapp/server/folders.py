@@ -16,17 +16,16 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from nextapp import __version__
 from nextapp.learners import SLOTS_BY_BUCKET, CrowdLearner, Learner
-from nextapp.privacy import Mechanism
-from nextapp.server.federation import Accounting, Coordinator, Federation, checkpoints
+from nextapp.server.federation import Coordinator, Federation, checkpoints
 from nextapp.server.issuing import KeyRules
-from nextapp.server.settings import CHANGEABLE, FederationSettings, change_settings, settings_of
+from nextapp.server.settings import FederationSettings, change_settings, settings_of
 from nextapp.server.vault import GATEWAY_ID, Round, Vault
 from nextapp.storage import sync_folder, write_atomically
 from nextapp.wire import Broadcast
@@ -181,15 +180,12 @@ def open_federation(
     damaged.
     """
 
-    def make_vault() -> None:
-        """Before the first checkpoint: from then on one without the other is a loss."""
-        if has_federation(folder):
-            check_vault(folder / VAULT, leave_damaged=leave_damaged, new=new_vault)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        Vault(folder / VAULT).close()
-
     coordinator, settings = create_or_resume(
-        folder, given, apps, skip_to=skip_to, before_writing=make_vault
+        folder,
+        given,
+        apps,
+        skip_to=skip_to,
+        before_writing=lambda: _make_vault(folder, new_vault, leave_damaged),
     )
     federation = Federation(coordinator, Vault(folder / VAULT))
     federation.vault.keys.set_rules(key_rules or KeyRules())
@@ -205,14 +201,20 @@ def open_gateway_vault(
     key_rules: KeyRules | None = None,
 ) -> Vault:
     """The vault of a gateway, checked; options as in `open_federation`."""
-    if is_gateway(folder):
-        check_vault(folder / VAULT, leave_damaged=leave_damaged, new=new_vault)
+    _make_vault(folder, new_vault, leave_damaged)
     keep_copy(folder)
-    Vault(folder / VAULT).close()
-    gateway_identity(folder)  # from now on one without the other is a loss
+    gateway_identity(folder)
     vault = Vault(folder / VAULT)
     vault.keys.set_rules(key_rules or KeyRules())
     return vault
+
+
+def _make_vault(folder: Path, new: bool, leave_damaged: bool) -> None:
+    """Check the vault that is there, or make one, before anything else: then its loss is seen."""
+    if has_federation(folder) or is_gateway(folder):
+        check_vault(folder / VAULT, leave_damaged=leave_damaged, new=new)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    Vault(folder / VAULT).close()
 
 
 def gateway_identity(folder: Path) -> str:
@@ -342,31 +344,6 @@ def _digests(folder: Path) -> dict[str, str]:
 # Administration
 
 
-@dataclass(frozen=True)
-class Status:
-    """A federation as it stands."""
-
-    round: Round
-    n_devices: int
-    n_codes: int
-    draining: bool
-    mechanism: Mechanism
-    accounting: Accounting
-
-    def plain(self) -> dict[str, Any]:
-        """As values of JSON; times are seconds since 1970, and left out where they are not set."""
-        round = {name: value for name, value in asdict(self.round).items() if value != math.inf}
-        return {
-            "round": round,
-            "devices": self.n_devices,
-            "codes": self.n_codes,
-            "draining": self.draining,
-            "mechanism": self.mechanism.name,
-            "epsilon": self.mechanism.guarantee.epsilon,
-            "accounting": asdict(self.accounting),
-        }
-
-
 @contextmanager
 def open_round(folder: Path) -> Iterator[tuple[Vault, Round]]:
     """The vault of a federation that has begun, and its current round."""
@@ -387,26 +364,24 @@ def _resume(folder: Path) -> tuple[Coordinator, FederationSettings]:
     return Coordinator.resume(folder / CHECKPOINTS, settings.restored_learner), settings
 
 
-def status(folder: Path, now: float) -> Status:
+def status(folder: Path, now: float) -> dict[str, Any]:
+    """A federation as it stands, as values of JSON; times that are not set are left out."""
     with open_round(folder) as (vault, round):
         coordinator, _ = _resume(folder)
-        return Status(
-            round,
-            vault.devices.count(),
-            len(vault.devices.codes(now)),
-            vault.drains(),
-            coordinator.learner.mechanism,
-            coordinator.accounting,
-        )
+        mechanism = coordinator.learner.mechanism
+        return {
+            "round": {key: value for key, value in asdict(round).items() if value != math.inf},
+            "devices": vault.devices.count(),
+            "codes": len(vault.devices.codes(now)),
+            "draining": vault.drains(),
+            "mechanism": mechanism.name,
+            "epsilon": mechanism.guarantee.epsilon,
+            "accounting": asdict(coordinator.accounting),
+        }
 
 
 def change(folder: Path, given: Mapping[str, Any], now: float) -> Round:
     """Other rules for rounds, from now on; returns the current one."""
-    for key in given:
-        if key not in CHANGEABLE:
-            raise ValueError(
-                f"{key} cannot change while phones rely on it; {', '.join(CHANGEABLE)} can."
-            )
     with open_round(folder) as (vault, round):
         settings = change_settings(FederationSettings.read(folder / SETTINGS), given)
         settings.write(folder / SETTINGS)
@@ -445,16 +420,6 @@ def roll_back(folder: Path, number: int) -> int:
         n_reports = round.n_reports if round.number == coordinator.round else 0
         coordinator.roll_back(number, settings.restored_learner, n_reports)
         return coordinator.round
-
-
-def reports_by_period(reports: int, per_period: int) -> list[int]:
-    """How many reports a phone sends in each key's period of its life, `reports` in all.
-
-    >>> reports_by_period(7, 3)
-    [3, 3, 1]
-    """
-    full, rest = divmod(reports, per_period)
-    return [per_period] * full + [rest] * (rest > 0)
 
 
 def log_action(folder: Path, words: str) -> None:

@@ -22,7 +22,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from prometheus_client import Counter
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -505,10 +504,25 @@ class Gateway:
     def _storage(self, where: str, error: object) -> Refusal:
         self.metrics.storage.labels(where).inc()
         LOG.warning("storage: %s", error)
-        return _no_storage()
+        return Refusal(
+            503, "storage", "the server cannot use its disk now: send the same again later.", 10
+        )
 
     def _counted(self, route: str, endpoint: Endpoint) -> Endpoint:
-        return _count_answers(self.metrics.requests, route, endpoint)
+        """The endpoint, with refusals turned into answers and every answer counted."""
+
+        async def answered(request: Request) -> Response:
+            try:
+                response = await endpoint(request)
+                code = str(response.status_code)
+            except Refusal as refusal:
+                response, code = refusal.response(), refusal.code
+            except ClientDisconnect:
+                response, code = Response(status_code=400), "disconnected"  # to nobody
+            self.metrics.requests.labels(route, code).inc()
+            return response
+
+        return answered
 
 
 def _answer(status: int, /, **values: str) -> tuple[int, bytes]:
@@ -578,30 +592,6 @@ def _no_round(seconds: float = 0.0) -> Refusal:
     return Refusal(503, "no_round", words, 10 + seconds)
 
 
-def _no_storage() -> Refusal:
-    return Refusal(
-        503, "storage", "the server cannot use its disk now: send the same again later.", 10
-    )
-
-
-def _count_answers(requests: Counter, route: str, endpoint: Endpoint) -> Endpoint:
-    """The endpoint, with refusals turned into answers and every answer counted."""
-
-    async def answered(request: Request) -> Response:
-        try:
-            response = await endpoint(request)
-        except Refusal as refusal:
-            requests.labels(route, refusal.code).inc()
-            return refusal.response()
-        except ClientDisconnect:
-            requests.labels(route, "disconnected").inc()
-            return Response(status_code=400)  # to nobody
-        requests.labels(route, str(response.status_code)).inc()
-        return response
-
-    return answered
-
-
 def _asking_network(request: Request) -> str:
     """The network that a request comes from, as limits count it."""
     return network_of(request.client.host) if request.client else ""
@@ -656,14 +646,9 @@ def _ask_in(body: bytes) -> tuple[str, list[bytes]]:
 
 def _code_in(body: bytes) -> str:
     try:
-        values = json.loads(body)
-    except (ValueError, RecursionError):
-        values = None
-    if (
-        isinstance(values, dict)
-        and isinstance(values.get("code"), str)
-        and 0 < len(values["code"]) <= 100
-        and values["code"].isascii()
-    ):
-        return str(values["code"])
+        code = json.loads(body)["code"]
+        if isinstance(code, str) and code.isascii() and 0 < len(code) <= 100:
+            return code
+    except (ValueError, RecursionError, KeyError, TypeError):
+        pass
     raise Refusal(400, "bad_request", 'the body must be JSON like {"code": "ABCD-EFGH-JKLM-NPQR"}.')

@@ -176,7 +176,7 @@ class Devices:
     def __init__(self, database: Database, keys: TokenKeys) -> None:
         self._database = database
         self._keys = keys
-        self._in_order = False
+        self._in_order = False  # whether the file tells nothing of the order in which rows came
 
     def forget_order(self) -> None:
         """Let the file no longer tell in which order devices enrolled and had their tokens.
@@ -222,10 +222,7 @@ class Devices:
 
     def withdraw_codes(self, name: str | None = None) -> int:
         """Cancel the codes of this name, or all; returns how many there were."""
-        with self._database.transaction() as write:
-            if name is None:
-                return write.execute("DELETE FROM codes").rowcount
-            return write.execute("DELETE FROM codes WHERE name = ?", (name,)).rowcount
+        return self._forget("DELETE FROM codes WHERE ?1 IS NULL OR name = ?1", name)
 
     def check_code(self, code: str, now: float) -> None:
         """Raise `BadCode` unless a code can be used; a guess costs no transaction."""
@@ -292,16 +289,21 @@ class Devices:
     def expel(self, name: str | None = None, code: str | None = None) -> int:
         """Forget the device of this name, or all that enrolled by codes of a name; how many."""
         if code is not None:
-            return self._forget("code = ?", code)
-        return self._forget(f"substr(hash, 1, {_NAME_BYTES}) = ?", _name_bytes(name))
+            return self._forget("DELETE FROM devices WHERE code = ?", code)
+        found = re.fullmatch(f"[0-9a-f]{{{2 * _NAME_BYTES}}}", name or "")
+        if found is None:
+            digits = 2 * _NAME_BYTES
+            raise ValueError(f"a device's name has {digits} hexadecimal digits, got {name!r}.")
+        begins = f"DELETE FROM devices WHERE substr(hash, 1, {_NAME_BYTES}) = ?"
+        return self._forget(begins, bytes.fromhex(found[0]))
 
     def expel_expired(self, now: float) -> int:
         """Forget devices whose time is over; how many."""
-        return self._forget("expires <= ?", now)
+        return self._forget("DELETE FROM devices WHERE expires <= ?", now)
 
-    def _forget(self, where: str, value: object) -> int:
+    def _forget(self, sql: str, value: object) -> int:
         with self._database.transaction() as write:
-            return write.execute(f"DELETE FROM devices WHERE {where}", (value,)).rowcount
+            return write.execute(sql, (value,)).rowcount
 
     def count(self) -> int:
         return int(self._database.row("SELECT count(*) FROM devices")[0])
@@ -343,12 +345,6 @@ def _use_code(write: sqlite3.Connection, code: str, now: float) -> str:
         row = key, expires, uses - 1, name
         write.execute("INSERT INTO codes VALUES (?, ?, ?, ?, ?)", (*row, row_sum(*row)))
     return str(name)
-
-
-def _name_bytes(name: str | None) -> bytes:
-    if name is None or re.fullmatch(f"[0-9a-f]{{{2 * _NAME_BYTES}}}", name) is None:
-        raise ValueError(f"a device's name has {2 * _NAME_BYTES} hexadecimal digits, got {name!r}.")
-    return bytes.fromhex(name)
 
 
 def secret_hash(secret: str) -> bytes:

@@ -511,14 +511,9 @@ def serve(
     copies
         A folder that gets every checkpoint.
     """
-    config = uvicorn.Config(
+    config = _config(
         gateway,
         http=limited_protocol(gateway.limits, gateway.metrics),
-        ws="none",
-        log_config=None,
-        log_level="error",  # what clients do wrong is counted, not logged
-        access_log=False,
-        server_header=False,
         timeout_keep_alive=gateway.limits.keep_alive_seconds,
         timeout_graceful_shutdown=10,
         proxy_headers=bool(trusted),
@@ -542,19 +537,20 @@ def serve(
             opened, protocol, gateway.limits, gateway.metrics,
             certificate=certificate, trusted=trusted,
         )  # fmt: skip
-        tasks = [asyncio.create_task(_renewing(certificate)), asyncio.create_task(_watched())]
+        running = [_renewing(certificate), _watched()]
         if federation is not None:
-            tasks.append(asyncio.create_task(federation.run(gateway, copies)))
-        beside = None
+            running.append(federation.run(gateway, copies))
+        tasks = [asyncio.create_task(each) for each in running]
         if operator is not None:
-            beside = _Beside(_operator_config(operator[0]))
-            tasks.append(asyncio.create_task(beside.serve([operator[1]])))
+            app, beside = operator
+            config_of_operator = _config(
+                app, lifespan="off", proxy_headers=False, limit_concurrency=64
+            )
+            tasks.append(asyncio.create_task(_Beside(config_of_operator).serve([beside])))
         try:
             await server.serve([])
         finally:
-            if beside is not None:
-                beside.should_exit = True
-            for task in tasks if beside is None else tasks[:-1]:
+            for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             opened.close()
@@ -565,18 +561,15 @@ def serve(
         runner.run(run())
 
 
-def _operator_config(app: Callable[..., Awaitable[None]]) -> uvicorn.Config:
+def _config(app: Callable[..., Awaitable[None]], **more: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         ws="none",
-        lifespan="off",
         log_config=None,
-        log_level="error",
+        log_level="error",  # what clients do wrong is counted, not logged
         access_log=False,
         server_header=False,
-        proxy_headers=False,
-        limit_concurrency=64,
-        timeout_graceful_shutdown=1,
+        **more,
     )
 
 

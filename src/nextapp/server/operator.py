@@ -43,7 +43,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from nextapp import __version__
-from nextapp.server.vault import Outcome, Vault
+from nextapp.server.vault import Outcome
 from nextapp.storage import create_atomically
 
 if TYPE_CHECKING:
@@ -139,30 +139,26 @@ class _Readings(Collector):
         if self._certificate is not None:
             expiry = self._certificate.expires.timestamp()
             yield "certificate_expiry_seconds", expiry, "End of the certificate, since 1970."
+        vault = gateway.vault
         try:
-            yield from _disk_values(gateway.vault.path)
-            yield from _vault_values(gateway.vault)
+            free = shutil.disk_usage(vault.path.parent).free
+            yield "disk_free_bytes", free, "Free on the vault's disk."
+            files = vault.path.parent.glob(f"{vault.path.name}*")
+            size = sum(file.stat().st_size for file in files)
+            yield "vault_bytes", size, "Size of the vault and its log."
+            yield "devices", vault.devices.count(), "Devices enrolled."
+            round = vault.round()
         except OSError:  # `VaultError` is one
             gateway.metrics.storage.labels("metrics").inc()
-
-
-def _disk_values(vault: Path) -> Iterator[tuple[str, float, str]]:
-    yield "disk_free_bytes", shutil.disk_usage(vault.parent).free, "Free on the vault's disk."
-    size = sum(file.stat().st_size for file in vault.parent.glob(f"{vault.name}*"))
-    yield "vault_bytes", size, "Size of the vault and its log."
-
-
-def _vault_values(vault: Vault) -> Iterator[tuple[str, float, str]]:
-    yield "devices", vault.devices.count(), "Devices enrolled."
-    round = vault.round()
-    if round is not None:
-        yield "round_number", round.number, "The current round."
-        yield "round_reports", round.n_reports, "Reports of the current round."
-        yield "round_goal", round.goal, "Reports at which a round closes."
-        yield "round_minimum", round.rules.minimum, "Reports below which it changes nothing."
-        yield "round_opened_seconds", round.opened, "When it opened, since 1970."
-        yield "round_deadline_seconds", round.deadline, "When its time is over, since 1970."
-        yield "round_extensions", round.extensions, "Deadlines passed below the minimum."
+            return
+        if round is not None:
+            yield "round_number", round.number, "The current round."
+            yield "round_reports", round.n_reports, "Reports of the current round."
+            yield "round_goal", round.goal, "Reports at which a round closes."
+            yield "round_minimum", round.rules.minimum, "Reports below which it changes nothing."
+            yield "round_opened_seconds", round.opened, "When it opened, since 1970."
+            yield "round_deadline_seconds", round.deadline, "When its time is over, since 1970."
+            yield "round_extensions", round.extensions, "Deadlines passed below the minimum."
 
 
 OPERATOR_SECRET = "operator-secret"
@@ -180,12 +176,11 @@ class Operator(Starlette):
     """The application of the operator's listener beside the phones' one.
 
     A browser on the operator's machine can be led here by a website's name that resolves to this
-    address. So without the ``secret`` the Host must be an address, and there are no counts.
+    address. So without the secret the Host must be an address, and there are no counts.
     """
 
-    def __init__(
-        self, gateway: Gateway, secret: str, certificate: ServedCertificate | None = None
-    ) -> None:
+    def __init__(self, gateway: Gateway, certificate: ServedCertificate | None = None) -> None:
+        secret = operator_secret(gateway.vault.path.parent)
         self._gateway, self._authorization = gateway, f"Bearer {secret}".encode()
         gateway.metrics.registry.register(_Readings(gateway, certificate))
         super().__init__(

@@ -128,11 +128,8 @@ class SimulatedPhones:
         return Counter(self._pool.map(synced, range(len(self.phones))))
 
     def run(
-        self,
-        rounds: int,
-        report: Callable[[RoundOutcome], None] = lambda outcome: None,
-        close: Callable[[int], None] = lambda number: None,
-    ) -> list[RoundOutcome]:
+        self, rounds: int, close: Callable[[int], None] = lambda number: None
+    ) -> Iterator[RoundOutcome]:
         """Take part in this many rounds, waiting for the server to close each.
 
         Once all phones have reported, ``close`` may ask the operator to end the round with the
@@ -143,16 +140,13 @@ class SimulatedPhones:
                 f"the server gives a phone {self.most_rounds:,} tokens of a key: start it with "
                 f"--reports-per-period {rounds}, or ask for fewer rounds."
             )
-        outcomes = []
         for _ in range(rounds):
             start = time.perf_counter()
             number = self._await_round()
             counts = self.sync()
             close(number)
             self._await_round(number)
-            outcomes.append(RoundOutcome(number, dict(counts), time.perf_counter() - start))
-            report(outcomes[-1])
-        return outcomes
+            yield RoundOutcome(number, dict(counts), time.perf_counter() - start)
 
     def _await_round(self, before: int = -1) -> int:
         """The round that is open, once it is another one than before."""
