@@ -5,7 +5,6 @@ Everything is computed in memory from the uploaded bytes; nothing is written.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,14 +18,14 @@ from nextapp.data.importers import Imported, read_any
 from nextapp.data.importers.content import Content, DateOrder, UnreadableLog
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import metrics
-from nextapp.evaluation.revealing import Exam, FirstLaunches, Preset, exam_on
+from nextapp.evaluation.revealing import Exam, FirstLaunches, Preset, exam_on, ranks
 from nextapp.evaluation.static import score_predictions
 from nextapp.page.catalogue import app_entry
 from nextapp.page.phone_room import TRAINING
-from nextapp.phone.core import PhoneCore
 from nextapp.phone.ledger import DAY
-from nextapp.predictor import SESSION_GAP, Habits
-from nextapp.predictors import factorised
+from nextapp.predictor import SESSION_GAP
+from nextapp.predictors.factorised import SeqMF
+from nextapp.predictors.nextapp import NextApp
 from nextapp.predictors.rivals import OnlineMFU, OnlineSROnDevice, Recents
 from nextapp.randomness import KeyedBits
 from nextapp.table import DRAWS, interval, resample
@@ -183,7 +182,7 @@ def measure(codes: Any, seconds: Floats, names: Sequence[str]) -> dict[str, Any]
     used, codes = np.unique(codes, return_inverse=True)  # a file may name a million other apps
     names = [names[code] for code in used.tolist()]
     n_learnt = len(codes) // 2
-    hits, places, chances = _hits_of_all(codes, seconds, len(names), n_learnt)
+    hits, places, chances = _hits_of_all(_exam(codes, seconds, len(names), n_learnt))
     days = (seconds[n_learnt:] // DAY).astype(np.int64)
     drawn = _by_days(hits, days)
     models: dict[str, dict[str, Any]] = {}
@@ -234,41 +233,21 @@ def measure(codes: Any, seconds: Floats, names: Sequence[str]) -> dict[str, Any]
     }
 
 
-def _hits_of_all(
-    codes: Any, seconds: Floats, n_apps: int, n_learnt: int
-) -> tuple[Floats, Any, Floats]:
+def _hits_of_all(exam: Exam) -> tuple[Floats, Any, Floats]:
     """(n, 3·models) hits at 1, 3 and 5; (n,) nextapp's rank of the app, 0 if it is new; (n,) the
     probability that nextapp gave the app."""
-    habits, seqmf = Habits(), PhoneCore()
-    apps, times = codes.tolist(), seconds.tolist()
-    for app, when in zip(apps[:n_learnt], times[:n_learnt], strict=True):
-        habits.observe(app, when)
-        seqmf.observe(app, when)
-    factorised.train([seqmf], n_apps, TRAINING, 0)
-    n = len(apps) - n_learnt
-    own_equal, chances = np.zeros(n, np.int64), np.zeros(n)  # no app is equal if the app is new
-    places, places_by_seqmf = np.zeros(n, np.int64), np.zeros(n, np.int64)
-    solved = -1.0
-    for i, (app, when) in enumerate(zip(apps[n_learnt:], times[n_learnt:], strict=True)):
-        if when // DAY != solved:
-            solved = when // DAY
-            seqmf.solve()
-        if app in seqmf.candidates:
-            scores = habits.scores(seqmf.candidates, when)  # log P
-            own = scores[seqmf.candidates.index(app)]
-            places[i], own_equal[i] = (scores > own).sum() + 1, (scores == own).sum()
-            chances[i] = math.exp(own)
-            places_by_seqmf[i] = seqmf.predict(n_apps, when, with_open=True).index(app) + 1
-        habits.observe(app, when)
-        seqmf.observe(app, when)
-    exam = _exam(codes, seconds, n_apps, n_learnt)
-    hits = [metrics.values(places - 1, own_equal, PRESET.ties, HIT_RATES)]
-    for rival in (Recents(), OnlineMFU(), OnlineSROnDevice()):
+    (chunk,) = exam.chunks  # one person
+    nextapp, asked = NextApp(), chunk.predictions
+    nextapp.fit(exam.history)
+    scores, competes = nextapp.score(chunk.questions), chunk.competes(asked)
+    better, equal, _ = ranks(asked, competes, scores)
+    hits = [metrics.values(better, equal, PRESET.ties, HIT_RATES)]
+    for rival in (Recents(), OnlineMFU(), OnlineSROnDevice(), SeqMF(TRAINING, 0)):
         rival.fit(exam.history)
         hits.append(score_predictions(exam, rival, HIT_RATES)[0])
-    alone = np.sign(places_by_seqmf)
-    hits.append(metrics.values(places_by_seqmf - 1, alone, PRESET.ties, HIT_RATES))
-    return np.hstack(hits), places, chances
+    known = equal > 0
+    chances = known * np.exp(scores[asked.cell + asked.target])
+    return np.hstack(hits), known * (better + 1), chances
 
 
 def _exam(codes: Any, seconds: Floats, n_apps: int, n_learnt: int) -> Exam:
