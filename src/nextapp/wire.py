@@ -37,6 +37,9 @@ class WireError(ValueError):
     """Received bytes that are not valid."""
 
 
+_UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
 class WrongSize(WireError):
     """A payload whose size does not fit its mechanism."""
 
@@ -126,9 +129,8 @@ class ReportRequest:
         if not (isinstance(name, str) and name.isascii() and 1 <= len(name) <= 64):
             raise ValueError(f"a mechanism's name has 1 to 64 plain characters, got {name!r:.80}.")
         for word, value in (("epsilon", self.epsilon), ("clip", self.clip)):
-            if value is None and word == "clip":
-                continue
-            _check_number(word, value)
+            if value is not None or word == "epsilon":
+                _check_number(word, value)
             if value is not None and not value > 0:
                 raise ValueError(f"{word} must be a number > 0, got {value!r}.")
         if not isinstance(self.options, Mapping):
@@ -277,17 +279,6 @@ class Crowd:
         dense = np.zeros(n + 1)  # the last for apps of other numbers; below 0, they wrap beyond n
         dense[self.following[row]] = self.share[row]
         return dense[np.minimum(apps.astype(np.uint64), n)], 0.0
-
-    def after(self, last: int | None) -> Floats:
-        """(n_apps,): P(next | last) for all apps, completed by popularity; only popularity if
-        `last` is unknown."""
-        if last is None or not 0 <= last < self.n_apps:
-            return self.popularity
-        row = slice(self.starts[last], self.starts[last + 1])
-        shares = self.share[row]
-        known = (1.0 - min(1.0, float(shares.sum()))) * self.popularity
-        np.add.at(known, self.following[row], shares)
-        return known
 
 
 HISTORY_KEPT = 64
@@ -471,11 +462,8 @@ class Broadcast:
         """QᵀQ, computed once per round by the server: a phone's cost is independent of n_apps."""
         return self.app_vectors.T @ self.app_vectors
 
-    def to_bytes(self, **words: str) -> bytes:
-        """The broadcast as a safetensors file; further `words` are stored in its header.
-
-        The crowd is rounded, see `Crowd.rounded`.
-        """
+    def to_bytes(self) -> bytes:
+        """The broadcast as a safetensors file; the crowd is rounded, see `Crowd.rounded`."""
         tensors: dict[str, npt.NDArray[Any]] = {}
         own = {
             "kind": "nextapp broadcast",
@@ -501,7 +489,7 @@ class Broadcast:
             own["request"] = json.dumps(asdict(self.request))
         if self.keys:
             own["keys"] = json.dumps([asdict(key) for key in self.keys])
-        return pack(tensors, {**words, **own})
+        return pack(tensors, own)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Broadcast:
@@ -538,15 +526,7 @@ class Broadcast:
                 buckets=buckets,
                 keys=tuple(TokenKey(**each) for each in json.loads(metadata.get("keys", "[]"))),
             )
-        except (
-            ArithmeticError,
-            AttributeError,
-            IndexError,
-            KeyError,
-            RecursionError,
-            TypeError,
-            ValueError,
-        ) as error:
+        except _UNREADABLE as error:
             raise WireError(f"the broadcast cannot be read: {error}") from error
         if gram.shape != (broadcast.dim, broadcast.dim):
             raise WireError(f"gram has shape {gram.shape}, expected {(broadcast.dim,) * 2}.")
@@ -626,9 +606,7 @@ def model_settings_from(values: Mapping[str, Any]) -> ModelSettings:
     return ModelSettings(**values)
 
 
-_REPORT_HEAD = struct.Struct(
-    "<2sBBQI"
-)  # magic, version, length of the name, round, length of payload
+_REPORT_HEAD = struct.Struct("<2sBBQI")  # magic, version, lengths of name, round and payload
 _REPORT_MAGIC = b"nR"
 _REPORT_VERSION = 1
 _CRC = struct.Struct("<I")
@@ -733,14 +711,7 @@ def unpack(data: bytes) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
             start, stop = entry["data_offsets"]
             flat = np.frombuffer(body[start:stop], _DTYPES[entry["dtype"]])
             tensors[name] = flat.reshape(entry["shape"])
-    except (
-        ArithmeticError,
-        AttributeError,
-        KeyError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except _UNREADABLE as error:
         raise WireError(f"the file cannot be read: {error!r:.200}") from error
     if not intact:
         raise WireError("the checksum is wrong: the file is damaged or incomplete.")

@@ -13,7 +13,7 @@ from nextapp import __version__
 from nextapp import model as equations
 from nextapp.cli.commands import app
 from nextapp.evaluation import METRICS
-from nextapp.wire import Broadcast, Buckets, Crowd, ModelSettings, unpack
+from nextapp.wire import Broadcast, Buckets, Crowd, ModelSettings, pack, unpack
 
 SMALL = "synthetic:phones=12,apps=30,days=20"
 QUICK = "[seqmf]\nrounds = 2\ndim = 4\n[mf]\nrounds = 2\ndim = 4\n"
@@ -273,8 +273,9 @@ def test_a_model_file_is_safetensors_with_the_settings_inside(run, tmp_path):
 
 def test_a_model_file_of_an_earlier_version_says_what_to_do(run, tmp_path):
     """Before there was the model nextapp, train wrote a broadcast with the training's settings."""
-    old = Broadcast(20, np.ones((1, 2)), ModelSettings(), ("mail",)).to_bytes(training="{}")
-    (tmp_path / "m").write_bytes(old)
+    now = Broadcast(20, np.ones((1, 2)), ModelSettings(), ("mail",)).to_bytes()
+    tensors, words = unpack(now)
+    (tmp_path / "m").write_bytes(pack(tensors, {**words, "training": "{}"}))
     says = run("predict", "m", "--history", "-", stdin="mail\n", code=1)
     assert "version 1" in says
     assert "train it again" in says

@@ -166,7 +166,7 @@ def test_a_broadcast_of_another_dimension_is_taken_over(store, make_broadcast):
 def test_a_catalogue_without_names_is_known_by_its_numbers(store, make_broadcast):
     phone = played(store, ["0", "3", "0", "seventh"])
     given(phone, replace(make_broadcast(5), apps=()))
-    assert phone._core._known_history().tolist() == [0, 3, 0]
+    assert phone._core._rows_of_history().tolist() == [0, 3, 0, -1]
 
 
 def test_an_uninstalled_app_is_gone_with_its_launches_until_it_is_launched_again(

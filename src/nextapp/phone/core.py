@@ -161,16 +161,13 @@ class PhoneCore:
             self._unlearnt.append((app, when))
         n_old = 0
         while self._ages[-1] - self._ages[0] > self.window or len(self._apps) > self.most_launches:
-            self._drop_oldest()
+            self._ages.popleft()
+            oldest = self._apps.popleft()
+            self._counts[oldest] -= 1
+            if not self._counts[oldest]:
+                del self._counts[oldest]
             n_old += 1
         return n_old
-
-    def _drop_oldest(self) -> None:
-        app = self._apps.popleft()
-        self._ages.popleft()
-        self._counts[app] -= 1
-        if not self._counts[app]:
-            del self._counts[app]
 
     def columns(self, n: int) -> tuple[npt.NDArray[np.int64], Floats]:
         """The first n launches of the window: their apps, and the age of the history at each."""
@@ -267,7 +264,13 @@ class PhoneCore:
             apps += self.new
         allowed = chances
         if threshold is not None:
-            self._check_threshold(threshold)
+            if not 0.0 <= threshold <= 1.0:
+                raise ValueError(f"threshold must be a probability from 0 to 1, got {threshold!r}.")
+            if self.habits is None:
+                raise ValueError(
+                    "a threshold needs probabilities, and SeqMF's scores are none: leave it out, "
+                    "or predict by habits."
+                )
             allowed = np.where(chances >= threshold, chances, 0.0)
         if self.left_out:
             moment = self._last_time if when is None else when
@@ -297,15 +300,6 @@ class PhoneCore:
         chances[order] = 1.0 / np.arange(1, len(candidates) + 1)
         chances /= chances.sum()
         return chances
-
-    def _check_threshold(self, threshold: float) -> None:
-        if not 0.0 <= threshold <= 1.0:
-            raise ValueError(f"threshold must be a probability from 0 to 1, got {threshold!r}.")
-        if self.habits is None:
-            raise ValueError(
-                "a threshold needs probabilities, and SeqMF's scores are none: leave it out, or "
-                "predict by habits."
-            )
 
     def keep_order(self, when: float | None = None) -> list[int]:
         """All apps of the history in the order in which to keep them in memory, `keep_scores`.
@@ -481,14 +475,18 @@ class PhoneCore:
         point do not count.
         """
         bits = SystemBits() if bits is None else bits
+
+        def encode(answer: Gradient) -> Report:
+            coins = None if signature is None else TokenCoins(signature)
+            return mechanism.encode(answer, bits, round, coins)
+
         with np.errstate(all="ignore"):
             try:
-                answer = self.answer()
-                return mechanism.encode(answer, bits, round, _coins(signature))
+                return encode(self.answer())
             except Exception:  # an error must not tell anything: what it is depends on the launches
                 nothing = no_shares((mechanism.n_apps, mechanism.d))
             try:
-                return mechanism.encode(nothing, bits, round, _coins(signature))
+                return encode(nothing)
             except (ArithmeticError, MemoryError, TypeError, ValueError) as error:
                 raise WireError(f"no report of {mechanism.name} can be made: {error}") from error
 
@@ -527,11 +525,6 @@ class PhoneCore:
             raise RuntimeError("this phone has no broadcast yet: take one first.")
         return self.broadcast
 
-    def _known_history(self) -> npt.NDArray[np.int64]:
-        """The launches of apps in the catalogue, as its rows."""
-        history = self._rows_of_history()
-        return history[(history >= 0) & (history < self._current_broadcast().n_apps)]
-
     def _rows_of_history(self) -> npt.NDArray[np.int64]:
         """The rows of all launches; those of apps that are not in the catalogue are no rows."""
         apps, place = np.unique(self.history, return_inverse=True)
@@ -541,8 +534,9 @@ class PhoneCore:
     def _phone_statistics(self) -> model.PhoneStatistics:
         """Counts and transitions of the apps in the catalogue; kept until the next launch."""
         if self._statistics is None:
-            reading = self._current_broadcast().settings.reading
-            self._statistics = model.phone_statistics(self._known_history(), reading)
+            broadcast, rows = self._current_broadcast(), self._rows_of_history()
+            known = rows[(rows >= 0) & (rows < broadcast.n_apps)]
+            self._statistics = model.phone_statistics(known, broadcast.settings.reading)
         return self._statistics
 
 
@@ -551,10 +545,6 @@ _NOTHING = np.zeros(0, np.int64)
 
 def _number_of_row(app: int) -> int:
     return app
-
-
-def _coins(signature: bytes | None) -> TokenCoins | None:
-    return None if signature is None else TokenCoins(signature)
 
 
 class _OwnCrowd:
@@ -646,8 +636,7 @@ def read_broadcast(data: bytes) -> Broadcast:
             f"names and other words."
         )
     broadcast = Broadcast.from_bytes(data)
-    _check_sizes(broadcast)
-    _check_names(broadcast.apps)
+    _check_catalogue(broadcast)
     vectors = broadcast.app_vectors
     largest = float(np.abs(vectors).max(initial=0.0))
     if not largest <= LARGEST_ENTRY:
@@ -664,17 +653,14 @@ def read_broadcast(data: bytes) -> Broadcast:
     return broadcast
 
 
-def _check_sizes(broadcast: Broadcast) -> None:
-    n_apps, d = broadcast.n_apps, broadcast.dim
+def _check_catalogue(broadcast: Broadcast) -> None:
+    n_apps, d, apps = broadcast.n_apps, broadcast.dim, broadcast.apps
     least = 1 if broadcast.buckets is None else 0  # in its first round no bucket has a slot
     if not (least <= n_apps <= MOST_APPS and d <= MOST_DIMENSIONS and n_apps * d <= MOST_NUMBERS):
         raise BadBroadcast(
             f"it has {n_apps} apps of {d} dimensions; a phone takes {least} to {MOST_APPS} apps of "
             f"up to {MOST_DIMENSIONS}, and {MOST_NUMBERS} numbers in all."
         )
-
-
-def _check_names(apps: tuple[str, ...]) -> None:
     if len(set(apps)) != len(apps):
         raise BadBroadcast("its catalogue names an app twice.")
     if any(not 0 < len(name) <= LONGEST_NAME for name in apps):
