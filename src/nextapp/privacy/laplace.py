@@ -9,11 +9,17 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from nextapp.privacy.mechanism import REAL_NUMBERS, SECRET_BITS, Gradient, Guarantee, Mechanism
+from nextapp.privacy.mechanism import (
+    REAL_NUMBERS,
+    SECRET_BITS,
+    Gradient,
+    Guarantee,
+    Mechanism,
+    floats_of,
+)
 from nextapp.randomness import Bits, check_epsilon
-from nextapp.wire import Floats, Report, WireError
+from nextapp.wire import Floats, Report
 
 
 class Laplace(Mechanism):
@@ -56,11 +62,11 @@ class Laplace(Mechanism):
         return Report(self.name, round, (x + noise).astype("<f4").tobytes())
 
     def decode(self, reports: Sequence[Report]) -> Floats:
-        mean = as_floats(self._payloads(reports, 4 * self.D)).mean(axis=0)
+        mean = floats_of(self._payloads(reports, 4 * self.D), "<f4").mean(axis=0)
         return self._reshape(self.clip * mean)
 
     def log_prob(self, report: Report, F: Gradient) -> float:
-        y = as_floats(self._payloads([report], 4 * self.D))[0]
+        y = floats_of(self._payloads([report], 4 * self.D), "<f4")[0]
         distance = float(np.abs(y - self._x(F)).sum())
         return -distance / self.scale - self.D * math.log(2 * self.scale)
 
@@ -68,11 +74,3 @@ class Laplace(Mechanism):
 def uniform(bits: Bits, n: int) -> Floats:
     """n uniform numbers strictly between 0 and 1, from 53 bits of one word each."""
     return ((bits.words(n) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-
-
-def as_floats(rows: npt.NDArray[np.uint8]) -> Floats:
-    """Rows of bytes as floats of 4 bytes each; all must be finite."""
-    values = np.frombuffer(rows.tobytes(), "<f4").astype(np.float64).reshape(len(rows), -1)
-    if not np.isfinite(values).all():
-        raise WireError("the report has numbers that are not finite.")
-    return values

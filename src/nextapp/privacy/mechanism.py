@@ -286,6 +286,14 @@ def check_name(mechanism: Mechanism, report: Report) -> None:
         )
 
 
+def floats_of(rows: npt.NDArray[np.uint8], kind: str) -> Floats:
+    """Rows of bytes as floats of this kind; all must be finite."""
+    values = np.frombuffer(rows.tobytes(), kind).astype(np.float64).reshape(len(rows), -1)
+    if not np.isfinite(values).all():
+        raise WireError("the report has numbers that are not finite.")
+    return values
+
+
 def check_tally(tally: Tally, shape: tuple[int, ...], n_reports: int) -> None:
     if n_reports < 1:
         raise ValueError("a mean needs at least one report.")

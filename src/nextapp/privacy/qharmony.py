@@ -26,9 +26,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.privacy.harmony import SignedPositions, best_k
-from nextapp.privacy.mechanism import Gradient, Guarantee, Mechanism
+from nextapp.privacy.mechanism import Gradient, Guarantee, Mechanism, floats_of
 from nextapp.randomness import Bits, W, check_epsilon, distinct
-from nextapp.wire import Floats, Report, WireError
+from nextapp.wire import Floats, Report
 
 _F_MAX = struct.Struct("<d")
 
@@ -137,10 +137,7 @@ class QHarmony(Mechanism):
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Floats]:
         n = self._fields.n_bytes
         rows = self._payloads(reports, n + _F_MAX.size)
-        f_max = np.frombuffer(rows[:, n:].tobytes(), "<f8").astype(np.float64)
-        if not np.isfinite(f_max).all():
-            raise WireError("f_max must be a finite number.")
-        return *self._fields.unpack(rows[:, :n]), f_max
+        return *self._fields.unpack(rows[:, :n]), floats_of(rows[:, n:], "<f8")[:, 0]
 
 
 def most_positive(n_positive: npt.NDArray[np.int64]) -> int:
