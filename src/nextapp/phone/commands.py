@@ -99,199 +99,160 @@ def subparsers(prog: str = PROGRAM) -> dict[str, argparse.ArgumentParser]:
 
 
 def _parsers(prog: str) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    layout: Any = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
     main = argparse.ArgumentParser(
         prog=prog,
         usage=f"{prog} [OPTIONS] COMMAND [ARGS]...",
         description="Try a phone by hand: log launches, predict, take part in training.\n"
         "A phone is one file.",
         epilog=f"Examples:\n  {prog} init\n  {prog} log maps mail\n  {prog} predict --why",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        **layout,
     )
+    store: Any = {"metavar": "FILE", "type": Path, "help": _STORE_HELP}
     default_store = Path(os.environ.get("NEXTAPP_PHONE") or "phone.db")
-    main.add_argument("--store", metavar="FILE", type=Path, default=default_store, help=_STORE_HELP)
+    main.add_argument("--store", default=default_store, **store)
     commands = main.add_subparsers(
         dest="action", required=True, metavar="COMMAND", title="Commands"
     )
     found: dict[str, argparse.ArgumentParser] = {}
 
-    def add(name: str, text: str, example: str, arguments: str = "") -> argparse.ArgumentParser:
-        found[name] = command = commands.add_parser(
+    def add(name: str, text: str, example: str, arguments: str = "") -> _Add:
+        found[name] = commands.add_parser(
             name,
             help=text,
             usage=f"{prog} {name} [OPTIONS] {arguments}".rstrip(),
             description=text,
             epilog=f"Example:\n  {prog} {name} {example}".rstrip(),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
+            **layout,
         )
-        command.add_argument(
-            "--store", metavar="FILE", type=Path, default=argparse.SUPPRESS, help=_STORE_HELP
-        )
-        return command
+        found[name].add_argument("--store", default=argparse.SUPPRESS, **store)
+        return partial(_add_option, found[name])
 
+    _add_commands(add)
+    return main, found
+
+
+def _add_commands(add: Callable[..., _Add]) -> None:
     init = add("init", "Set up a phone with its owner's limits.", "--lifetime 10 --per-report 1")
     _add_limits(init, Limits())
-    init.add_argument(
+    init(
         "--predictor",
-        metavar="NAME",
+        "NAME",
+        "nextapp (its own habits and the crowd) or seqmf (the paper's model, which needs a server "
+        "that trains it).",
         choices=tuple(PREDICTORS),
         default="nextapp",
-        help="nextapp (its own habits and the crowd) or seqmf (the paper's model, which needs a "
-        "server that trains it). [default: nextapp]",
     )
-    init.add_argument(
-        "--days",
-        metavar="DAYS",
-        type=float,
-        default=WINDOW / DAY,
-        help=f"Days of launches it keeps. [default: {WINDOW / DAY:g}]",
-    )
-    init.add_argument(
+    init("--days", "DAYS", "Days of launches it keeps.", type=float, default=WINDOW / DAY)
+    init(
         "--witness",
-        metavar="FILE",
-        type=Path,
-        help="File outside of backups that shows if an old copy of the phone's file is put back. "
+        "FILE",
+        "File outside of backups that shows if an old copy of the phone's file is put back. "
         "Default: beside it.",
+        type=Path,
     )
 
     limits = add("limits", "Show or change the owner's limits.", "--lifetime 0.5")
     _add_limits(limits, None)
-    limits.add_argument(
-        "--raise", dest="raise_them", action="store_true", help="Allow more than before."
-    )
+    limits("--raise", None, "Allow more than before.", dest="raise_them")
 
     log = add("log", "Log launches of apps.", "maps mail", "APP...")
-    log.add_argument("apps", nargs="+", metavar="APP", help="Name of an app that was launched.")
-    log.add_argument("--when", metavar="TIME", help="ISO time or seconds since 1970. Default: now.")
+    log("apps", "APP", "Name of an app that was launched.", nargs="+")
+    log("--when", "TIME", "ISO time or seconds since 1970. Default: now.")
 
     predict = add("predict", "Predict the apps launched next.", "-n 3 --why")
-    predict.add_argument(
-        "-n", metavar="N", type=_at_least_one, default=5, help="Apps to name. [default: 5]"
-    )
-    predict.add_argument("--when", metavar="TIME", help="Time of the prediction, as in log.")
-    predict.add_argument("--why", action="store_true", help="Show the reasons for each app.")
-    predict.add_argument(
-        "--threshold", metavar="X", type=float, help="Only apps with at least this probability."
-    )
-
-    predict.add_argument("--with-open", action="store_true", help="Name the app that is open, too.")
-    predict.add_argument(
+    predict("-n", "N", "Apps to name.", type=_at_least_one, default=5)
+    predict("--when", "TIME", "Time of the prediction, as in log.")
+    predict("--why", None, "Show the reasons for each app.")
+    predict("--threshold", "X", "Only apps with at least this probability.", type=float)
+    predict("--with-open", None, "Name the app that is open, too.")
+    predict(
         "--shown",
-        metavar="APPS",
+        "APPS",
+        "Apps on the screen, in their places: each stays unless another is clearly better.",
         type=_names,
         default=(),
-        help="Apps on the screen, in their places: each stays unless another is clearly better.",
     )
-    predict.add_argument(
+    predict(
         "--steady",
-        metavar="X",
+        "X",
+        "How many times as likely another must be to be clearly better.",
         type=float,
         default=STEADY,
-        help=f"How many times as likely another must be to be clearly better. [default: {STEADY}]",
     )
 
     for name, text in MARKING.items():
         marking = add(name, text, "chess", "APP...")
-        marking.add_argument("apps", nargs="+", metavar="APP", help="Name of an app.")
+        marking("apps", "APP", "Name of an app.", nargs="+")
         if name == "dismiss":
-            marking.add_argument(
-                "--hours", metavar="X", type=float, default=24.0, help="How long. [default: 24]"
-            )
+            marking("--hours", "X", "How long.", type=float, default=24.0)
 
     sync = add(
         "sync",
         "Fetch the model, and send a report after a random pause.",
         "--server https://localhost:8443 --code CODE --now",
     )
-    sync.add_argument("--server", metavar="URL", help="https://host:port; remembered.")
-    sync.add_argument("--code", metavar="CODE", help="Enrolment code of the operator, to join.")
-    sync.add_argument(
-        "--ca", metavar="FILE", type=Path, help="The only certificates to trust, PEM; remembered."
-    )
-    sync.add_argument(
+    sync("--server", "URL", "https://host:port; remembered.")
+    sync("--code", "CODE", "Enrolment code of the operator, to join.")
+    sync("--ca", "FILE", "The only certificates to trust, PEM; remembered.", type=Path)
+    sync(
         "--relay",
-        metavar="URL",
-        help="http://host:port of a relay that hides this phone's address; remembered. Or none.",
+        "URL",
+        "http://host:port of a relay that hides this phone's address; remembered. Or none.",
     )
-    sync.add_argument(
-        "--trust-clock", action="store_true", help="Say that this machine's clock is right."
-    )
-    sync.add_argument(
-        "--now",
-        action="store_true",
-        help="Send at once, to try it: waiting hides whose report it is.",
-    )
+    sync("--trust-clock", None, "Say that this machine's clock is right.")
+    sync("--now", None, "Send at once, to try it: waiting hides whose report it is.")
 
     add("status", "Show what is stored, and what has ever been sent.", "")
 
-    take = add(
-        "import",
-        "Take launches from a log, or from what a phone exports.",
-        "usagestats.txt",
-        "DATA",
+    words = "Take launches from a log, or from what a phone exports."
+    take = add("import", words, "usagestats.txt", "DATA")
+    take("data", "DATA", "An export of a device, or a CSV file; - reads standard input.", type=Path)
+    take("--user", "NAME", "Person whose launches to use, if there are several.")
+    take("--zone", "NAME", "Time zone of local times. Default: this machine's.")
+    take(
+        "--dates",
+        "ORDER",
+        "Order of dates such as 3/4/2024: day/month or month/day.",
+        choices=("day/month", "month/day"),
     )
-    _add_import(take)
+    take("--leave-out", "FILE", "List of entries that are not apps.", type=Path)
 
     export = add("export", "Write everything that is stored.", "--out mine.json")
-    export.add_argument(
-        "--format",
-        dest="form",
-        metavar="FORM",
-        choices=("json", "csv"),
-        default="json",
-        help="json, or csv (launches only). [default: json]",
-    )
-    export.add_argument(
-        "--out", metavar="FILE", type=Path, help="File to write. Default: standard output."
-    )
+    text, forms = "json, or csv (launches only).", ("json", "csv")
+    export("--format", "FORM", text, dest="form", choices=forms, default="json")
+    export("--out", "FILE", "File to write. Default: standard output.", type=Path)
 
     forget = add("forget", "Erase the history, or one app.", "--app maps")
-    forget.add_argument("--app", metavar="APP", help="Only this app.")
-    forget.add_argument("--yes", action="store_true", help="Do not ask.")
-    return main, found
+    forget("--app", "APP", "Only this app.")
+    forget("--yes", None, "Do not ask.")
 
 
-def _add_import(take: argparse.ArgumentParser) -> None:
-    take.add_argument(
-        "data",
-        metavar="DATA",
-        type=Path,
-        help="An export of a device, or a CSV file; - reads standard input.",
-    )
-    take.add_argument(
-        "--user", metavar="NAME", help="Person whose launches to use, if there are several."
-    )
-    take.add_argument(
-        "--zone", metavar="NAME", help="Time zone of local times. Default: this machine's."
-    )
-    take.add_argument(
-        "--dates",
-        choices=("day/month", "month/day"),
-        metavar="ORDER",
-        help="Order of dates such as 3/4/2024: day/month or month/day.",
-    )
-    take.add_argument(
-        "--leave-out", metavar="FILE", type=Path, help="List of entries that are not apps."
-    )
+_Add = Callable[..., None]
 
 
-def _add_limits(command: argparse.ArgumentParser, defaults: Limits | None) -> None:
+def _add_option(
+    command: argparse.ArgumentParser, name: str, metavar: str | None, text: str, **more: Any
+) -> None:
+    """An argument, or an option with its default in its help; a flag where it takes no value."""
+    if metavar is None:
+        command.add_argument(name, action="store_true", help=text, **more)
+        return
+    if default := more.get("default"):
+        text += f" [default: {default if isinstance(default, str) else format(default, 'g')}]"
+    command.add_argument(name, metavar=metavar, help=text, **more)
+
+
+def _add_limits(add: _Add, defaults: Limits | None) -> None:
     """The owner's limits as options; without defaults those not given stay as they are."""
     for each in fields(Limits):
         if "help" in each.metadata:
             default = "" if defaults is None else f" [default: {each.default:g}]"
-            option = f"--{each.name.replace('_', '-')}"
-            command.add_argument(
-                option, metavar="X", type=float, help=each.metadata["help"] + default
-            )
+            name = f"--{each.name.replace('_', '-')}"
+            add(name, "X", each.metadata["help"] + default, type=float)
     others = "" if defaults is None else f" Default: {', '.join(defaults.mechanisms)}."
-    command.add_argument(
-        "--mechanisms",
-        type=_names,
-        metavar="NAMES",
-        help=f"Mechanisms it may report by, of {', '.join(OPTIONS)}.{others}",
-    )
+    text = f"Mechanisms it may report by, of {', '.join(OPTIONS)}.{others}"
+    add("--mechanisms", "NAMES", text, type=_names)
 
 
 def _names(text: str) -> tuple[str, ...]:
