@@ -24,6 +24,7 @@ from nextapp.privacy import mechanism, requested_mechanism
 from nextapp.privacy.tokens import from_base64
 from nextapp.randomness import KeyedBits, TokenCoins, distinct
 from nextapp.server.gateway import PublishedRound
+from nextapp.server.vault import RoundRules
 from nextapp.wire import Broadcast, ModelSettings, Report, ReportRequest, unpack
 
 
@@ -562,10 +563,11 @@ def test_nothing_of_a_client_is_written_to_the_log(tmp_path):
 
 def test_a_body_may_be_as_long_as_a_report_of_the_round(rng):
     """The length by drawing one: kashin's grows with b, walsh sends nine bytes in all."""
+    round_ = RoundRules(1, 1, 1.0).open_round(0, 0.0)
     for name, n_apps in (("kashin", 100), ("walsh", 1000), ("harmony", 5)):
         request = ReportRequest(name, 1.0, 1.0)
         told = Broadcast(0, np.full((n_apps, 16), 0.1), ModelSettings(), request=request)
-        handout = PublishedRound.of(told.to_bytes(), "main")
+        handout = PublishedRound.of(round_, told.to_bytes(), "main")
         drawn = handout.mechanism.encode(rng.normal(size=(n_apps, 16)), KeyedBits(1)).to_bytes()
         assert handout.report_bytes == max(1024, len(drawn)), name
     for made in (

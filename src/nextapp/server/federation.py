@@ -416,10 +416,10 @@ class Federation:
             elif ended is Verdict.EXTEND:
                 gateway.metrics.rounds.labels("extended").inc()
                 LOG.warning(
-                    "round %d is below its minimum of reports at its deadline: nothing was "
-                    "changed, it stays open.",
-                    self.coordinator.round,
-                )
+                    "round %d is below its minimum of %d reports at its deadline: nothing was "
+                    "changed, it stays open for as long again.",
+                    self.coordinator.round, self._rules().minimum,
+                )  # fmt: skip
             elif ended is Verdict.END:
                 LOG.info(
                     "round %d has enough reports: those under way are taken, phones are asked no "

@@ -19,7 +19,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -64,8 +64,6 @@ _BEARER = re.compile("[Bb]earer ([a-z0-9]{1,16}[.][A-Za-z0-9_-]{43})")
 _TOKEN = re.compile("[Tt]oken ([A-Za-z0-9_.-]{1,600})")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
-_JSON = (b"content-type", b"application/json")
-
 
 class Refusal(Exception):
     """An answer other than what was asked for; `code` is for programs, the message for people."""
@@ -79,11 +77,9 @@ class Refusal(Exception):
         if status == 401:
             self.headers["www-authenticate"] = "Bearer" if code == "unknown_secret" else "Token"
 
-    def body(self) -> bytes:
-        return json.dumps({"error": self.code, "message": self.message}).encode()
-
     def response(self) -> Response:
-        return Response(self.body(), self.status, self.headers, "application/json")
+        words = {"error": self.code, "message": self.message}
+        return JSONResponse(words, self.status, self.headers)
 
 
 class LongResponse(Response):
@@ -108,8 +104,12 @@ class LongResponse(Response):
 
 @dataclass(frozen=True, eq=False)
 class PublishedRound:
-    """The broadcast of a round as phones fetch it, and the mechanism and keys they report by."""
+    """The broadcast of a round as phones fetch it, and the mechanism and keys they report by.
 
+    ``state`` is the round as it was in the vault a moment ago.
+    """
+
+    state: Round
     round: int
     body: bytes
     zipped: bytes
@@ -119,7 +119,7 @@ class PublishedRound:
     keys: Mapping[str, PublicKey]
 
     @classmethod
-    def of(cls, body: bytes, region: str) -> PublishedRound:
+    def of(cls, round: Round, body: bytes, region: str) -> PublishedRound:
         broadcast = Broadcast.from_bytes(body)
         mechanism = requested_mechanism(broadcast)
         if not isinstance(mechanism, FiniteMechanism):
@@ -129,6 +129,7 @@ class PublishedRound:
             )
         longest = len(Report(mechanism.name, 0, bytes(mechanism.payload_bytes)).to_bytes())
         return cls(
+            round,
             broadcast.round,
             body,
             gzip.compress(body, 6, mtime=0),
@@ -164,7 +165,6 @@ class Gateway:
         self._clock = clock
         self._one_of_many = one_of_many
         self._published: PublishedRound | None = None
-        self._round: Round | None = None  # the published one, as it was a moment ago
         self._commits: GroupCommit | None = None
         self._asking = Allowance(self.limits.device_burst, self.limits.device_seconds)
         self._downloads = Allowance(self.limits.download_bytes, 1.0 / self.limits.download_rate)
@@ -203,17 +203,19 @@ class Gateway:
         round = self.vault.round()
         if round is None:
             return
-        if self._published is None or self._published.round != round.number:
+        published = self._published
+        if published is None or published.round != round.number:
             body = self.vault.broadcast()
             if body is None:
                 return
-            self._published = PublishedRound.of(body, self.vault.keys.region)
-        self._round = round
+            published = PublishedRound.of(round, body, self.vault.keys.region)
+        self._published = replace(published, state=round)
 
     @property
     def is_open(self) -> bool:
         """Whether phones are asked for reports."""
-        return self._round is not None and self._round.asks and not self._draining
+        published = self._published
+        return published is not None and published.state.asks and not self._draining
 
     def _open_round(self) -> PublishedRound:
         """The round that phones are asked to report in.
@@ -223,18 +225,14 @@ class Gateway:
         """
         if self._draining:
             raise _draining()
-        if self._published is None or self._round is None or not self.is_open:
-            raise _no_round(self._seconds_to_wait())
-        return self._published
-
-    def _seconds_to_wait(self) -> float:
-        """Until the round has closed, if that is known, and some time at random.
-
-        Else all who come in its grace would come back in the same second.
-        """
-        if self._round is None or not 0 < (left := self._round.ends - self._clock()) < math.inf:
-            return 0.0
-        return left + random.uniform(0.0, self._round.rules.grace)
+        published = self._published
+        if published is not None and published.state.asks:
+            return published
+        wait = 0.0
+        if published is not None and 0 < (left := published.state.ends - self._clock()) < math.inf:
+            # Else all who come in its grace would come back in the same second.
+            wait = left + random.uniform(0.0, published.state.rules.grace)
+        raise _no_round(wait)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -271,32 +269,18 @@ class Gateway:
 
     async def _report(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = time.perf_counter()
-        headers: dict[bytes, bytes] = dict(scope["headers"])
-        extra: Mapping[str, str] = {}
         try:
-            outcome = await self._take(headers, receive)
-            reason, (status, body) = outcome.value, _ANSWERS[outcome]
+            outcome = await self._take(dict(scope["headers"]), receive)
+            reason, response = outcome.value, _ANSWERS[outcome]
         except Refusal as refusal:
-            reason, status, body = refusal.code, refusal.status, refusal.body()
-            extra = refusal.headers
+            reason, response = refusal.code, refusal.response()
         except ClientDisconnect:
             self.metrics.reports.labels("disconnected").inc()
             return
         self.metrics.reports.labels(reason).inc()
-        if status in (200, 201):
+        if response.status_code in (200, 201):
             self.metrics.report_seconds.observe(time.perf_counter() - start)
-        await send(
-            {
-                "type": "http.response.start",
-                "status": status,
-                "headers": [
-                    _JSON,
-                    (b"content-length", b"%d" % len(body)),
-                    *((name.encode(), value.encode()) for name, value in extra.items()),
-                ],
-            }
-        )
-        await send({"type": "http.response.body", "body": body})
+        await response(scope, receive, send)
 
     async def _take(self, headers: Mapping[bytes, bytes], receive: Receive) -> Outcome:
         """Store a report: what became of it."""
@@ -479,8 +463,8 @@ class Gateway:
         """Why no report can be taken now, or None: shown by the last report, or by a probe."""
         if self._published is None:
             return "no round has been published here yet"
-        if self._round is not None and self._round.closed:
-            return f"round {self._round.number} has closed and the next one is not open yet"
+        if self._published.state.closed:
+            return f"round {self._published.round} has closed and the next one is not open yet"
         if self._draining:
             return "the operator has asked for no more reports"
         refused = self._refused
@@ -525,23 +509,17 @@ class Gateway:
         return answered
 
 
-def _answer(status: int, /, **values: str) -> tuple[int, bytes]:
-    return status, json.dumps(values).encode()
-
-
 _ANSWERS = {
-    Outcome.ACCEPTED: _answer(201, status="accepted"),
-    Outcome.REPEATED: _answer(200, status="repeated"),
-    Outcome.ALREADY_SPENT: _answer(
-        409,
-        error="already_spent",
-        message="this token came with other bytes before; those count.",
-    ),
-    Outcome.ROUND_CLOSED: _answer(
+    Outcome.ACCEPTED: JSONResponse({"status": "accepted"}, 201),
+    Outcome.REPEATED: JSONResponse({"status": "repeated"}, 200),
+    Outcome.ALREADY_SPENT: Refusal(
+        409, "already_spent", "this token came with other bytes before; those count."
+    ).response(),
+    Outcome.ROUND_CLOSED: Refusal(
         410,
-        error="round_closed",
-        message="the round has closed: fetch the next broadcast; this report counts no more.",
-    ),
+        "round_closed",
+        "the round has closed: fetch the next broadcast; this report counts no more.",
+    ).response(),
 }
 
 

@@ -34,7 +34,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -223,6 +222,7 @@ class Processes:
         self.folder = folder.resolve()
         self.logs = self.folder / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
+        self._started: dict[str, tuple[Sequence[str], Mapping[str, str]]] = {}
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._due: dict[str, float] = {}
 
@@ -234,8 +234,7 @@ class Processes:
 
     def start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """Start a process; what it says is appended to logs/NAME.log."""
-        if name in self._children and self._children[name].poll() is None:
-            raise ValueError(f"{name} is running already, as process {self._children[name].pid}.")
+        self._started[name] = command, environment
         with (self.logs / f"{name}.log").open("ab") as log:
             self._children[name] = subprocess.Popen(
                 command,
@@ -246,19 +245,19 @@ class Processes:
                 start_new_session=True,  # Ctrl-C reaches the supervisor only, which stops the rest
             )
 
-    def restart_ended(
-        self, name: str, start: Callable[[], None], say: Callable[[str], None]
-    ) -> None:
+    def restart_ended(self, name: str, say: Callable[[str], None]) -> bool:
         """Start what has ended again, some seconds later; call this now and then."""
         code, now = self.exit_code(name), time.monotonic()
         if code is None:
-            return
+            return False
         if name not in self._due:
             say(f"{name} has ended (code {code}), see {self.logs / name}.log; starting it again.")
             self._due[name] = now + _AGAIN_SECONDS
-        elif now >= self._due[name]:
-            del self._due[name]
-            start()
+        if now < self._due[name]:
+            return False
+        del self._due[name]
+        self.start(name, *self._started[name])
+        return True
 
     def pid(self, name: str) -> int:
         return self._children[name].pid
@@ -338,13 +337,12 @@ def supernode(data: Path, link: Link, runtime_port: int, key: Path | None) -> It
     command = supernode_command(link, runtime_port, data, key)
     over = threading.Event()
     with Processes(data) as processes:
-        start = partial(processes.start, "supernode", command, environment(data / "flower"))
+        processes.start("supernode", command, environment(data / "flower"))
 
         def keep() -> None:  # phones are served meanwhile
             while not over.wait(_LOOK_SECONDS):
-                processes.restart_ended("supernode", start, LOG.warning)
+                processes.restart_ended("supernode", LOG.warning)
 
-        start()
         keeper = threading.Thread(target=keep, daemon=True)
         keeper.start()
         try:
@@ -401,10 +399,8 @@ class Run:
         return round_of(newest[0]) if newest else 0
 
     def start(self) -> None:
-        bundle = write_bundle(self._home / "bundle")
-        command = run(bundle, self._settings)
+        command = run(write_bundle(self._home / "bundle"), self._settings)
         self._processes.start("run", command, environment(self._home))
-        self._was_held, self._unheld_since = False, None
 
     def tend(self) -> bool:
         """Pass on what the coordinator says; start it again if it was lost. True when done."""
@@ -422,7 +418,8 @@ class Run:
             return True
         if not ended:
             self._processes.kill("run")
-        self._processes.restart_ended("run", self.start, self._say)
+        if self._processes.restart_ended("run", self._say):
+            self._was_held, self._unheld_since = False, None
         return False
 
     def _pass_on(self) -> None:
@@ -469,16 +466,14 @@ class Loopback:
         gateway_options: Sequence[str] = (),
         say: Callable[[str], None] = print,
     ) -> None:
-        if n_gateways < 1:
-            raise ValueError(f"a federation needs 1 gateway or more, got {n_gateways!r}.")
         self.data = data.resolve()
         self._say = say
         self._gateway_options = tuple(gateway_options)
         self._files: ServerFiles | None = None
         if tls:
             self._files = ServerFiles(*certificates.development(self.data / "tls"))
-        authority = self._files and self._files.authority
-        self.link = Link(f"{HOST}:{free_port()}", authority)
+        self.authority = self._files and self._files.authority  # what phones must trust
+        self.link = Link(f"{HOST}:{free_port()}", self.authority)
         names = [f"gateway-{number}" for number in range(1, n_gateways + 1)]
         self.ports = {
             name: port + place if port else free_port() for place, name in enumerate(names)
@@ -496,11 +491,6 @@ class Loopback:
         )
 
     @property
-    def authority(self) -> Path | None:
-        """What phones must trust; None without TLS."""
-        return self.link.authority
-
-    @property
     def urls(self) -> list[str]:
         """Where phones find the gateways."""
         scheme = "http" if self.authority is None else "https"
@@ -511,10 +501,12 @@ class Loopback:
         if n_left:
             self._say(f"ended {n_left} processes that were left from before.")
         try:
-            self._start_superlink()
-            for name in self.ports:
+            home, link_port = self.data / "superlink", int(self.link.address.rpartition(":")[2])
+            command = superlink(HOST, link_port, home / "state.db", self._files)
+            self._start("superlink", command, home, link_port)
+            for name, port in self.ports.items():
                 self._register(name)
-                self._start_gateway(name)
+                self._start(name, self._gateway(name), self.data / name / "flower", port)
             self.run.start()
         except BaseException:
             self.processes.stop()
@@ -526,10 +518,8 @@ class Loopback:
 
     def tend(self) -> bool:
         """Start again what has ended; True once all rounds are over."""
-        self.processes.restart_ended("superlink", self._start_superlink, self._say)
-        for name in self.ports:
-            start = partial(self._start_gateway, name)
-            self.processes.restart_ended(name, start, self._say)
+        for name in ("superlink", *self.ports):
+            self.processes.restart_ended(name, self._say)
         return self.run.tend()
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -541,32 +531,22 @@ class Loopback:
             time.sleep(0.2)
         return False
 
-    def _start_superlink(self) -> None:
-        home = self.data / "superlink"
-        host, _, port = self.link.address.rpartition(":")
-        self.processes.start(
-            "superlink",
-            superlink(host, int(port), home / "state.db", self._files),
-            environment(home),
-        )
-        self._await("superlink", int(port))
-
-    def _start_gateway(self, name: str) -> None:
-        port = self.ports[name]
+    def _gateway(self, name: str) -> list[str]:
+        """The command of a gateway."""
         command = [
             *(sys.executable, "-m", "nextapp", "flower", "gateway"),
             *("--data", str(self.data / name), "--superlink", self.link.address),
-            *("--host", HOST, "--port", str(port), "--operator", f"{HOST}:0"),
+            *("--host", HOST, "--port", str(self.ports[name]), "--operator", f"{HOST}:0"),
             *self._gateway_options,
         ]
         if self._files is None:
-            command += ["--insecure"]
-        else:
-            command += ["--ca", str(self._files.authority)]
-            command += ["--node-key", str(certificates.node_key(self.data / "tls" / name)[0])]
-            command += ["--cert", str(self._files.certificate), "--key", str(self._files.key)]
-        self.processes.start(name, command, environment(self.data / name / "flower"))
-        self._await(name, port)
+            return [*command, "--insecure"]
+        return [
+            *command,
+            *("--ca", str(self._files.authority)),
+            *("--node-key", str(certificates.node_key(self.data / "tls" / name)[0])),
+            *("--cert", str(self._files.certificate), "--key", str(self._files.key)),
+        ]
 
     def _register(self, name: str) -> None:
         """Make a gateway's key known, once in the life of the SuperLink's database."""
@@ -586,8 +566,9 @@ class Loopback:
     def _operator(self) -> Path:
         return self.data / "superlink" / "operator"
 
-    def _await(self, name: str, port: int) -> None:
-        """Wait until it listens on its port."""
+    def _start(self, name: str, command: Sequence[str], home: Path, port: int) -> None:
+        """Start it, and wait until it listens on its port."""
+        self.processes.start(name, command, environment(home))
         give_up = time.monotonic() + _START_SECONDS
         while time.monotonic() < give_up and self.processes.exit_code(name) is None:
             try:
