@@ -130,7 +130,7 @@ def test_given_options_override_the_file_and_others_do_not(tmp_path):
 
 def test_the_log_options_are_the_same_in_every_command_that_reads_a_log():
     wanted = {
-        "--user-column", "--time-column", "--app-column", "--time-unit", "--skip-bad-rows",
+        "--user-column", "--time-column", "--app-column", "--skip-bad-rows",
         "--zone", "--leave-out",
     }  # fmt: skip
     readers = ["evaluate", "train", "dynamic", "new-phones", "tune", "explain"]

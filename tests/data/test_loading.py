@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nextapp.data import loading
-from nextapp.data.importers.content import BadRow, Columns, TimeUnit, UnreadableLog
+from nextapp.data.importers.content import BadRow, Columns, UnreadableLog
 from nextapp.data.loading import load
 from nextapp.data.log import LaunchLog
 
@@ -194,29 +194,22 @@ def test_iso_times_are_read_as_python_reads_them(tmp_path: Path, time: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("time", "time_unit", "ms"),
+    ("time", "ms"),
     [
-        ("0", "s", 0),
-        ("1516082465", "s", 1_516_082_465_000),
-        (" 1516082465 ", "s", 1_516_082_465_000),
-        ("1516082465.001", "s", 1_516_082_465_001),
-        ("1516082465.9999", "s", 1_516_082_465_999),
-        ("1.516082465e+09", "s", 1_516_082_465_000),
-        ("1516082465001", "ms", 1_516_082_465_001),
-        ("1516082465001.9", "ms", 1_516_082_465_001),
-        ("20180116060105", "s", 1_516_082_465_000),
-        ("20180116060105", "ms", 1_516_082_465_000),
-        ("2018-01-16 06:01:05", "ms", 1_516_082_465_000),
+        ("0", 0),
+        ("1516082465", 1_516_082_465_000),
+        (" 1516082465 ", 1_516_082_465_000),
+        ("1516082465.001", 1_516_082_465_001),
+        ("1516082465.9999", 1_516_082_465_999),
+        ("1.516082465e+09", 1_516_082_465_000),
+        ("1516082465001", 1_516_082_465_001),
+        ("1516082465001.9", 1_516_082_465_001),
+        ("20180116060105", 1_516_082_465_000),
     ],
 )
-def test_numbers_count_from_1970(tmp_path: Path, time: str, time_unit: TimeUnit, ms: int) -> None:
-    log = load(written(tmp_path / "log.csv", f"{TABLE}a,{time},Mail\n"), time_unit=time_unit)
+def test_numbers_are_seconds_or_milliseconds_since_1970(tmp_path: Path, time: str, ms: int) -> None:
+    log = load(written(tmp_path / "log.csv", f"{TABLE}a,{time},Mail\n"))
     assert log.time.tolist() == [ms]
-
-
-def test_a_time_unit_must_be_known(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="time_unit must be 's' or 'ms', got 'ns'"):
-        load(tmp_path / "log.csv", time_unit="ns")  # type: ignore[arg-type]
 
 
 def test_columns_can_be_named(tmp_path: Path) -> None:
@@ -421,13 +414,6 @@ def test_a_bad_row_is_named_or_skipped(tmp_path: Path, row: bytes, message: str)
     assert "milliseconds" not in str(caught.value)
     log = load(path, skip_bad_rows=True)
     assert [(user, app) for user, _, app in launches(log)] == [("a", "x"), ("a", "y")]
-
-
-def test_a_time_1000_times_too_large_looks_like_milliseconds(tmp_path: Path) -> None:
-    path = written(tmp_path / "log.csv", TABLE + "a,1516082465000,Mail\n")
-    with pytest.raises(BadRow, match=r"milliseconds: give --time-unit ms .*time_unit='ms'"):
-        load(path)
-    assert launches(load(path, time_unit="ms")) == ONE_LAUNCH
 
 
 def test_the_first_bad_row_is_the_one_named(tmp_path: Path) -> None:
@@ -652,7 +638,8 @@ def test_what_python_refuses_is_skipped(
 # --- Polars and the reader of lines
 
 odd_values = st.sampled_from([
-    "", " ", "a", " Mail", "é", "0", "1516082465", "1516082465.0015", "1e9", "-1", "9e12", "nan",
+    "", " ", "a", " Mail", "é", "0", "1516082465", "1516082465.0015", "1516082465001", "5e9",
+    "1e9", "-1", "9e12", "nan",
     "20180116060105", "20180116060105123", "2018-01-16 06:01:05", "2018-01-16T06:01:05.5Z",
     "2018-01-16 06:01:05.1239", "2018-02-29 00:00:00", "2018-01-16T06:01:05+02:00", "1.5.2018",
     '"x"', '"x', "x\ty", "Opened", "\r", "\0",
@@ -706,9 +693,8 @@ def test_polars_and_the_reader_of_lines_agree_on_any_table(
         st.lists(st.integers(-5, 2**62), min_size=1, max_size=5),
         st.lists(usual_times | odd_values, min_size=1, max_size=5),
     ),
-    unit=st.sampled_from(["s", "ms"]),
 )
-def test_both_read_the_same_times_from_parquet(tmp_path_factory, times, unit) -> None:
+def test_both_read_the_same_times_from_parquet(tmp_path_factory, times) -> None:
     path = tmp_path_factory.getbasetemp() / "both.parquet"
     frame = pl.DataFrame({"user_id": ["a"] * len(times), "timestamp": times})
     frame.with_columns(app_name=pl.lit("x")).write_parquet(path)
@@ -717,7 +703,7 @@ def test_both_read_the_same_times_from_parquet(tmp_path_factory, times, unit) ->
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(loading, "_launches_at_once", at_once)
             try:
-                found.append(load(path, time_unit=unit, skip_bad_rows=True).time.tolist())
+                found.append(load(path, skip_bad_rows=True).time.tolist())
             except UnreadableLog as error:
                 found.append(str(error))
     assert found[0] == found[1]

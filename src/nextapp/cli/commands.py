@@ -541,15 +541,12 @@ class LogOptions:
     user_column: str | None = setting(None, "Name of the column of users.")
     time_column: str | None = setting(None, "Name of the column of times.")
     app_column: str | None = setting(None, "Name of the column of apps.")
-    time_unit: str = setting("s", "Unit of numeric times: s or ms.")
     skip_bad_rows: bool = setting(False, "Skip bad rows and say how many there were.")
     zone: str | None = setting(None, "Time zone of local times. Default: this machine's.")
     dates: str | None = setting(None, "Order of dates such as 3/4/2024: day/month or month/day.")
     leave_out: Path | None = setting(None, "What is not an app; see nextapp data not-apps.")
 
     def __post_init__(self) -> None:
-        if self.time_unit not in ("s", "ms"):
-            raise ValueError(f"--time-unit must be s or ms, got {self.time_unit!r}.")
         if self.dates not in (None, "day/month", "month/day"):
             raise ValueError(f"--dates must be day/month or month/day, got {self.dates!r}.")
 
@@ -562,7 +559,6 @@ class LogOptions:
             source,
             seed=seed,
             columns=Columns(self.user_column, self.time_column, self.app_column),
-            time_unit="ms" if self.time_unit == "ms" else "s",
             skip_bad_rows=self.skip_bad_rows,
             zone=self.zone,
             leave_out=self.leave_out,

@@ -34,6 +34,7 @@ from nextapp.data.importers.content import (
     APP_USAGE,
     APP_USAGE_HEADER,
     APP_USAGE_LINE,
+    IN_MS,
     LATEST_MS,
     LSAPP_HEADER,
     ME,
@@ -42,7 +43,6 @@ from nextapp.data.importers.content import (
     DateOrder,
     Row,
     Table,
-    TimeUnit,
     UnreadableLog,
     find_encoding,
 )
@@ -76,7 +76,6 @@ def load(
     *,
     seed: int = 0,
     columns: Columns | None = None,
-    time_unit: TimeUnit = "s",
     skip_bad_rows: bool = False,
     zone: str | None = None,
     leave_out: Path | None = None,
@@ -99,10 +98,6 @@ def load(
         Of synthetic phones.
     columns
         Names of the columns, if they differ from the default.
-    time_unit
-        Unit of times given as numbers since 1970. Times may also be ISO (UTC if no offset is given)
-        or the digits yyyymmddHHMMSS followed by up to three decimals of a second. Times are
-        truncated to milliseconds.
     skip_bad_rows
         Leave out rows that cannot be read and count them in the notes, instead of raising `BadRow`.
     dates
@@ -121,8 +116,6 @@ def load(
         If the file cannot be read at all, or has no launch.
     FileNotFoundError
     """
-    if time_unit not in ("s", "ms"):
-        raise ValueError(f"time_unit must be 's' or 'ms', got {time_unit!r}.")
     if isinstance(source, str) and source.startswith("synthetic:"):
         from nextapp.data import synthetic  # needs SciPy
 
@@ -135,8 +128,8 @@ def load(
                 f"a log is read from a path or from a data frame of Polars or pandas, got "
                 f"{type(source).__name__}."
             )
-        blocks = _blocks_of_frame(frame.lazy(), THE_FRAME, "a table", columns, time_unit)
-        return _log_of_blocks(blocks, THE_FRAME, time_unit, zone, skip=skip_bad_rows)
+        blocks = _blocks_of_frame(frame.lazy(), THE_FRAME, "a table", columns)
+        return _log_of_blocks(blocks, THE_FRAME, zone, skip=skip_bad_rows)
     with _as_file(source) as path:
         with path.open("rb") as start:
             head = start.read(1 << 16)
@@ -149,11 +142,8 @@ def load(
             imported = _import_log(path, zone, leave_out, dates)
             if imported is not None:
                 return imported
-        if is_parquet:
-            blocks = _parquet(path, columns, time_unit)
-        else:
-            blocks = _text_blocks(path, columns, dates)
-        return _log_of_blocks(blocks, path, time_unit, zone, skip=skip_bad_rows)
+        blocks = _parquet(path, columns) if is_parquet else _text_blocks(path, columns, dates)
+        return _log_of_blocks(blocks, path, zone, skip=skip_bad_rows)
 
 
 @contextmanager
@@ -178,18 +168,16 @@ def _as_file(source: str | PathLike[str]) -> Iterator[Path]:
 
 
 def _log_of_blocks(
-    blocks: Iterable[Block], file: Path | str, time_unit: TimeUnit, zone: str | None, *, skip: bool
+    blocks: Iterable[Block], file: Path | str, zone: str | None, *, skip: bool
 ) -> LaunchLog:
     local = find_zone(zone) if zone else None
     tally: Counter[str] = Counter()
     parts, kind = [], ""
     for table, frame, rows in blocks:
         kind = table.kind
-        part = None if frame is None or local else _launches_at_once(frame, time_unit, tally)
+        part = None if frame is None or local else _launches_at_once(frame, tally)
         if part is None:
-            found = lines.launches_of_rows(
-                rows, table, time_unit=time_unit, zone=local, skip=skip, tally=tally
-            )
+            found = lines.launches_of_rows(rows, table, zone=local, skip=skip, tally=tally)
             part = pl.DataFrame(found, LAUNCHES, orient="row")
         parts.append(part)
     if not sum(len(part) for part in parts):
@@ -227,9 +215,7 @@ def _check_is_file(path: Path) -> None:
         )
 
 
-def _launches_at_once(
-    frame: pl.DataFrame, time_unit: TimeUnit, tally: Counter[str]
-) -> pl.DataFrame | None:
+def _launches_at_once(frame: pl.DataFrame, tally: Counter[str]) -> pl.DataFrame | None:
     """User, app and ms of the launches; None if anything in these rows is unexpected."""
     n_rows = len(frame)
     if "event" in frame.columns:
@@ -239,21 +225,21 @@ def _launches_at_once(
     for role in ("user", "app"):
         if frame[role].null_count() or (frame[role].str.strip_chars() == "").any():
             return None
-    ms = _milliseconds(frame["time"], time_unit)
+    ms = _milliseconds(frame["time"])
     if ms.null_count() or not ms.is_between(0, LATEST_MS).all():
         return None
     tally.update({"rows": n_rows, "other events": n_rows - len(frame)})
     return frame.select("user", "app", ms=ms, zone=pl.lit(None, pl.Int32))
 
 
-def _milliseconds(times: pl.Series, time_unit: TimeUnit) -> pl.Series:
+def _milliseconds(times: pl.Series) -> pl.Series:
     """Times as milliseconds since 1970-01-01 UTC; null if a time is not of a usual form."""
     if times.dtype.is_numeric():
-        return _of_numbers(times, time_unit)
+        return _of_numbers(times)
     texts = times.str.strip_chars()
     numbers = texts.str.contains(NUMBER) & ~texts.str.contains(DIGITS)
     if numbers.all():
-        return _of_numbers(texts.cast(pl.Float64, strict=False), time_unit)
+        return _of_numbers(texts.cast(pl.Float64, strict=False))
     texts = texts.str.replace(DIGITS, ISO_OF_DIGITS)
     if not texts.str.contains(UTC_TIME).all():
         return pl.Series([None], dtype=pl.Int64)
@@ -263,9 +249,10 @@ def _milliseconds(times: pl.Series, time_unit: TimeUnit) -> pl.Series:
     return seconds.cast(pl.Int64) + thousandths.cast(pl.Int64)
 
 
-def _of_numbers(values: pl.Series, time_unit: TimeUnit) -> pl.Series:
+def _of_numbers(values: pl.Series) -> pl.Series:
     """Rounded to microseconds, which float64 can represent, then truncated to milliseconds."""
-    microseconds = values.cast(pl.Float64) * {"s": 1e6, "ms": 1e3}[time_unit]
+    number = values.cast(pl.Float64)
+    microseconds = number * (number >= IN_MS).replace_strict({True: 1e3, False: 1e6}, default=1e6)
     rounded = microseconds.clip(-1e16, 1e16).round(mode="half_to_even")
     return rounded.cast(pl.Int64, strict=False) // 1000
 
@@ -399,14 +386,12 @@ def _cut_at_once(block: bytes, table: Table) -> pl.DataFrame | None:
 # --- Parquet, data frames
 
 
-def _parquet(path: Path, columns: Columns, time_unit: TimeUnit) -> Iterator[Block]:
+def _parquet(path: Path, columns: Columns) -> Iterator[Block]:
     scan = pl.scan_parquet(path, glob=False)
-    return _blocks_of_frame(scan, str(path), "Parquet", columns, time_unit)
+    return _blocks_of_frame(scan, str(path), "Parquet", columns)
 
 
-def _blocks_of_frame(
-    scan: pl.LazyFrame, file: str, kind: str, columns: Columns, time_unit: TimeUnit
-) -> Iterator[Block]:
+def _blocks_of_frame(scan: pl.LazyFrame, file: str, kind: str, columns: Columns) -> Iterator[Block]:
     try:
         there = dict(_columns_in(scan.collect_schema().items()))
         kind = f"LSApp in {kind}" if set(there) >= LSAPP_HEADER else kind
@@ -427,7 +412,7 @@ def _blocks_of_frame(
             )
     if frame["time"].dtype == pl.Datetime:
         ms = pl.col("time").dt.epoch("ms")
-        frame = frame.with_columns(ms / 1000 if time_unit == "s" else ms)
+        frame = frame.with_columns(ms / 1000)
     names = pl.col([role for role in places if role != "time"])
     times = pl.col("time") if frame["time"].dtype.is_numeric() else pl.col("time").cast(pl.String)
     frame = frame.with_columns(names.cast(pl.String), times)

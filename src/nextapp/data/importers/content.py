@@ -4,7 +4,7 @@ The readers of phones and of the page, with only the standard library. `nextapp.
 most tables faster, and gives the rest to the reader here, which names bad rows.
 
 One row is one line, so that an error can name it: a line break inside quotes counts as an
-unbalanced quote. Empty lines are skipped. Times are numbers counted from 1970, the digits
+unbalanced quote. Empty lines are skipped. Times are seconds or milliseconds since 1970, the digits
 yyyymmddHHMMSS with up to three decimals of a second, ISO, or a date such as 1/2/24 or 01.02.2024
 and a time of day; a time without a zone is UTC.
 """
@@ -247,7 +247,6 @@ def _readable(name: str) -> Iterator[None]:
 
 # --- Tables, line by line
 
-TimeUnit = Literal["s", "ms"]
 Value = str | int | float | None
 
 ME = "me"
@@ -255,6 +254,9 @@ ME = "me"
 
 MOST_COLUMNS = 1_000
 LATEST_MS = 4_102_444_800_000  # 2100-01-01; times from 1970-01-01 up to it are accepted
+IN_MS = (
+    1e11  # numbers from this on are milliseconds, of 1973; as seconds they were of the year 5138
+)
 
 LSAPP_HEADER = {"user_id", "session_id", "timestamp", "app_name", "event_type"}
 APP_USAGE_LINE = re.compile(rb"[^ \t]+[ \t][0-9]{14,17}(?:[ \t][^ \t\r\n]+){3}\r?\n?")
@@ -575,7 +577,6 @@ def launches_of_rows(
     rows: Iterable[Row],
     table: Table,
     *,
-    time_unit: TimeUnit = "s",
     zone: tzinfo | None = None,
     skip: bool | None = None,
     tally: Counter[str] | None = None,
@@ -598,9 +599,7 @@ def launches_of_rows(
             elif not (row.app or "").strip():
                 problem = NO_APP
             else:
-                problem, ms, offset = milliseconds(
-                    row.time, time_unit, zone, month_first=table.month_first
-                )
+                problem, ms, offset = milliseconds(row.time, zone, month_first=table.month_first)
         if problem is None:
             yield Launch(row.user or ME, row.app or "", ms, offset)
         elif skip:
@@ -610,12 +609,12 @@ def launches_of_rows(
             if skip is not None:
                 remedy += ", or leave out all bad rows with --skip-bad-rows"
                 remedy += " (in Python: skip_bad_rows=True)"
-            complaint = _complaint(row._replace(problem=problem), table, time_unit)
+            complaint = _complaint(row._replace(problem=problem), table)
             raise BadRow(f"{complaint} {remedy}.")
 
 
 def milliseconds(
-    time: Value, time_unit: TimeUnit, zone: tzinfo | None, *, month_first: bool | None = None
+    time: Value, zone: tzinfo | None, *, month_first: bool | None = None
 ) -> tuple[str | None, int, int | None]:
     """What is wrong with a time, if anything; milliseconds since 1970; the zone's offset."""
     text, offset = "" if time is None else str(time).strip(), None
@@ -637,8 +636,9 @@ def milliseconds(
         ms = (instant - _EPOCH) // timedelta(milliseconds=1)
     elif text != "nan" and (isinstance(time, int | float) or re.fullmatch(NUMBER, text)):
         # Rounded to microseconds, which a float can represent, then truncated to milliseconds.
-        number = float(text) * {"s": 1e6, "ms": 1e3}[time_unit]
-        ms = round(min(max(number, -1e16), 1e16)) // 1000
+        number = float(text)
+        microseconds = number * (1e3 if number >= IN_MS else 1e6)
+        ms = round(min(max(microseconds, -1e16), 1e16)) // 1000
     else:
         return NO_TIME, 0, None
     if not 0 <= ms <= LATEST_MS:
@@ -646,21 +646,11 @@ def milliseconds(
     return None, ms, offset_at(ms / 1000, zone) if offset is None and zone else offset
 
 
-def _complaint(row: Row, table: Table, time_unit: TimeUnit) -> str:
+def _complaint(row: Row, table: Table) -> str:
     """The error message for a row: what is wrong, where, and what to do."""
     about_line = row.problem in (NOT_UTF8, NOT_JSON, WRONG_FIELDS, OPEN_QUOTE)
     where, expected, got = (_line_finding if about_line else _value_finding)(row, table)
-    looks_like_ms = (
-        row.problem == FAR_TIME
-        and time_unit == "s"
-        and re.fullmatch(NUMBER, str(row.time).strip())
-        and 0 < float(str(row.time)) <= LATEST_MS
-    )
-    hint = " It looks like milliseconds: give --time-unit ms (in Python: time_unit='ms')."
-    return (
-        f"{table.file}, {table.row_word} {row.number}, {where}: expected {expected}, "
-        f"got {got}.{hint if looks_like_ms else ''}"
-    )
+    return f"{table.file}, {table.row_word} {row.number}, {where}: expected {expected}, got {got}."
 
 
 def _line_finding(row: Row, table: Table) -> tuple[str, str, str]:
