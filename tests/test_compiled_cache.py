@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import nextapp
-from nextapp import compiled
 from nextapp.compiled import cache_folder, digest_of_sources, sources_of, writable_folder
 
 PACKAGE = Path(nextapp.__file__).parent
@@ -127,25 +126,3 @@ def test_this_run_keeps_its_code_under_the_digest_of_these_sources():
     folder = cache_folder(file)
     assert folder is not None
     assert folder.name == f"numba-encoders-{digest_of_sources(file)}"
-
-
-def _same(number: int) -> int:
-    return number
-
-
-def test_what_plain_python_took_in_earlier_runs_counts(tmp_path, monkeypatch):
-    """A log that takes plain Python just less than compiling would never be compiled for."""
-    monkeypatch.setattr(compiled, "cache_folder", lambda file: tmp_path)
-
-    def a_run(seconds: float) -> bool:
-        """Whether the loop is compiled in this run."""
-        loop = compiled.Loop(_same, lambda number: seconds, None, {})
-        assert loop(3) == 3
-        loop._keep_spent()  # at the end of the run
-        return "machine" in vars(loop)
-
-    part = 0.4 * compiled.COMPILING
-    assert not a_run(part)
-    (kept,) = tmp_path.glob("*.seconds")
-    kept.write_text("no number")  # counts as nothing
-    assert [a_run(part) for _ in range(4)] == [False, False, True, True]

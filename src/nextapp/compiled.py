@@ -3,8 +3,7 @@
 A loop is one function. As it is, Python runs it; compiled, it is up to a hundred times faster, but
 the first time it takes seconds to compile, and Numba must be imported. So a loop that says how long
 plain Python would take (``seconds``) is compiled only once it has used more time than compiling
-takes, in this run and those before, or if its machine code is on disk already. Any other loop is
-always compiled.
+takes, or if its machine code is on disk already. Any other loop is always compiled.
 
 Numba's cache on disk notices a change in the module of a loop, but not in the modules from which it
 imports functions and constants. So each module with loops has a cache folder of its own, whose name
@@ -14,7 +13,6 @@ Only `nextapp.machine_code` imports Numba.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import hashlib
 import os
@@ -117,7 +115,7 @@ class Loop:
         self.options = options
         self._seconds = seconds
         self._plain = plain
-        self._spent: float | None = None  # seconds in plain Python, those of earlier runs included
+        self._spent = 0.0  # seconds in plain Python
         self._lock = threading.RLock()
 
     def __call__(self, *arguments: Any) -> Any:
@@ -128,32 +126,11 @@ class Loop:
     def form(self, seconds: float, compiling: float = COMPILING) -> Callable[..., Any]:
         """The form to use for work that takes plain Python about this many seconds more."""
         if "machine" not in self.__dict__:
-            if self._spent is None:
-                self._spent = self._spent_before()
-                atexit.register(self._keep_spent)
             self._spent += seconds
             waits = self._spent < LOADING or (self._spent < compiling and not self.is_on_disk())
             if waits:
                 return self.as_numba_divides
         return cast(Callable[..., Any], self.machine)
-
-    def _spent_before(self) -> float:
-        with contextlib.suppress(OSError, ValueError):
-            if (file := self._file_of_spent()) is not None:
-                return float(file.read_text(encoding="ascii"))
-        return 0.0
-
-    def _keep_spent(self) -> None:
-        """At the end of the run, so that a log used often is compiled for at last."""
-        if "machine" not in self.__dict__:
-            with contextlib.suppress(OSError):
-                if (file := self._file_of_spent()) is not None:
-                    file.write_text(f"{self._spent:.3f}", encoding="ascii")
-
-    def _file_of_spent(self) -> Path | None:
-        code = self.function.__code__
-        folder = cache_folder(Path(code.co_filename))
-        return folder and folder / f"{code.co_name}-{code.co_firstlineno}.seconds"
 
     @cached_property
     def plain(self) -> Callable[..., Any]:

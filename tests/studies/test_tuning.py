@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 import signal
 import sqlite3
 import subprocess
@@ -15,7 +14,7 @@ import pytest
 from nextapp.data.loading import load
 from nextapp.data.log import LaunchLog
 from nextapp.studies.experiment import Experiment, experiment_from, training_values
-from nextapp.studies.tuning import GRID_SIZE, PAPER_GRID, Tuning, tune, tuning_exam
+from nextapp.studies.tuning import tune, tuning_exam
 
 
 def small_log(seed=0) -> LaunchLog:
@@ -94,7 +93,7 @@ def test_a_killed_tuning_goes_on_to_what_it_would_have_found(tmp_path):
     subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
     assert finished(storage) == 14
 
-    whole = tune(log, Experiment("log.csv", preset="paper"), "seqmf", tuning=Tuning(14))
+    whole = tune(log, Experiment("log.csv", preset="paper"), "seqmf", trials=14)
     written = experiment_from(tomllib.loads((tmp_path / "tuned.toml").read_text()))
     assert written.seqmf == whole.training
     assert written.tune == 0  # evaluate --settings does not tune again
@@ -108,7 +107,7 @@ def test_every_trial_runs_once_and_is_kept(tmp_path):
         experiment,
         "mf",
         lambda what, done, total: told.append((done, total)),
-        tuning=Tuning(9),
+        trials=9,
         storage=tmp_path / "study.db",
     )
     assert sorted(row["slot"] for row in found.trials) == list(range(9))
@@ -116,21 +115,9 @@ def test_every_trial_runs_once_and_is_kept(tmp_path):
     assert finished(tmp_path / "study.db") == 9
 
 
-def test_the_papers_grid_is_drawn_without_repeats():
-    """Each trial is a point of the grid in readings, times the fixed settings of the authors."""
-    found = tune(small_log(), Experiment("x", preset="paper"), "seqmf", tuning=Tuning(12, "paper"))
-    points = [tuple(row[name] for name in PAPER_GRID) for row in found.trials]
-    assert len(set(points)) == 12
-    assert set(points) <= set(itertools.product(*PAPER_GRID.values()))
-    assert GRID_SIZE == 4 * 3 * 5 * 4 * 7 * 2
-    assert {(row["scale"], row["rounds"], row["reading"]) for row in found.trials} == {
-        (0.001, 16, "authors")
-    }
-
-
 def test_the_defaults_are_the_first_trial_so_the_choice_is_no_worse():
     experiment = Experiment("x", preset="paper")
-    found = tune(small_log(), experiment, "seqmf", tuning=Tuning(3))
+    found = tune(small_log(), experiment, "seqmf", trials=3)
     first = next(row for row in found.trials if row["slot"] == 0)
     assert {key: first[key] for key in training_values(experiment.seqmf)} == training_values(
         experiment.seqmf
@@ -141,13 +128,13 @@ def test_the_defaults_are_the_first_trial_so_the_choice_is_no_worse():
 def test_a_storage_of_other_data_is_refused_by_name(tmp_path):
     storage = tmp_path / "study.db"
     experiment = Experiment("x", preset="paper")
-    tune(small_log(), experiment, "mf", tuning=Tuning(1), storage=storage)
+    tune(small_log(), experiment, "mf", trials=1, storage=storage)
     with pytest.raises(ValueError, match="trials with other launches: use the same"):
-        tune(small_log(1), experiment, "mf", tuning=Tuning(1), storage=storage)
+        tune(small_log(1), experiment, "mf", trials=1, storage=storage)
 
 
 def test_a_laggard_is_given_up():
-    found = tune(small_log(), Experiment("x", preset="paper"), "seqmf", tuning=Tuning(30))
+    found = tune(small_log(), Experiment("x", preset="paper"), "seqmf", trials=30)
     assert any(
         row["HR@5"] is None and row["given_up_after"] in (2, 5, 10, 20) for row in found.trials
     )

@@ -27,7 +27,7 @@ from nextapp.studies.experiment import Experiment, experiment_from, run, version
 from nextapp.table import Column, Mark, Marked, Table
 
 if TYPE_CHECKING:
-    from nextapp.studies.tuning import Chosen, Tuning
+    from nextapp.studies.tuning import Chosen
 
 _SHOWN = 6  # trials of each model
 
@@ -189,17 +189,7 @@ def _standing(gap: Mapping[str, float] | None) -> str | Marked:
     "TOML file for the best settings; evaluate and train take it by --settings.",
     default="tuned.toml",
 )
-@option(
-    "--trials",
-    type=click.IntRange(min=1),
-    help="Trials for each model. Default: 100; for --grid paper all of its points.",
-)
-@option(
-    "--grid",
-    default="wide",
-    metavar="NAME",
-    help="wide (all settings) or paper (the grid of its authors).",
-)
+@option("--trials", type=click.IntRange(min=1), default=100, help="Trials for each model.")
 @option("--models", type=commands.NAMES, default="mf,seqmf", help="Models to tune.")
 @settings_of(Experiment, "given", "split", "preset", "seed")
 @commands.json_file
@@ -207,8 +197,7 @@ def _standing(gap: Mapping[str, float] | None) -> str | Marked:
 def tune(
     source: str,
     out: Path,
-    trials: int | None,
-    grid: str,
+    trials: int,
     models: list[str],
     given: dict[str, Any],
     json: Path | None,
@@ -219,10 +208,8 @@ def tune(
     Dimension, rates, λ, α, γ, optimiser and inference are chosen by HR@5 on the validation part, or
     without one on the last eighth of each user's training launches. The test part is never used.
     """
-    from nextapp.studies.tuning import Tuning, choose_settings
+    from nextapp.studies.tuning import choose_settings
 
-    default = 0 if grid == "paper" else Tuning().trials
-    tuning = Tuning(default if trials is None else trials, grid)
     experiment = experiment_from({**given, "data": source, "tune": 0})
     out.parent.mkdir(exist_ok=True)
     file = out.with_suffix(".db")
@@ -231,22 +218,21 @@ def tune(
         report("reading", 0, 0)
         log = log_options.read(source, experiment.seed)
         best, found = choose_settings(
-            log, experiment, report, tuning=tuning, storage=file, models=tuple(models)
+            log, experiment, report, trials=trials, storage=file, models=tuple(models)
         )
     for model, chosen in found.items():
         screen.out.print(_table(model, chosen).terminal())
         screen.out.print()
     write_atomically(out, as_toml(best.as_plain_values()).encode())
     screen.out.print(f"Wrote the best settings to [bold]{out}[/], all trials to [bold]{file}[/].")
-    screen.write_json(json, _result(best.as_plain_values(), tuning, found))
+    screen.write_json(json, _result(best.as_plain_values(), trials, found))
     screen.say_next(f"nextapp evaluate {source} --settings {out}")
 
 
-def _result(resolved: dict[str, Any], tuning: Tuning, found: dict[str, Chosen]) -> dict[str, Any]:
+def _result(resolved: dict[str, Any], trials: int, found: dict[str, Chosen]) -> dict[str, Any]:
     return {
         "settings": resolved,
-        "grid": tuning.grid,
-        "trials": tuning.n_slots,
+        "trials": trials,
         "models": {
             model: {"HR@5": chosen.hit_rate, "trials": chosen.trials}
             for model, chosen in found.items()

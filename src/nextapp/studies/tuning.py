@@ -14,11 +14,10 @@ trials need no further computation.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import sqlite3
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -69,7 +68,7 @@ def tuning_exam(log: LaunchLog, experiment: Experiment) -> Exam:
     return exam(parts.history, Split("fraction", share, 0, 1 - share), preset)
 
 
-def wide(trial: optuna.Trial, model: str) -> dict[str, Any]:
+def space(trial: optuna.Trial) -> dict[str, Any]:
     """The authors' grid in wider ranges; how the paper is read is not searched."""
     optimiser = trial.suggest_categorical("optimiser", ["sgd", "adam"])
     bounds = (1e-4, 1e-1) if optimiser == "adam" else (1e-4, 1.0)
@@ -83,57 +82,6 @@ def wide(trial: optuna.Trial, model: str) -> dict[str, Any]:
         "alpha": trial.suggest_categorical("alpha", [0.0, 0.001, 0.01, 0.1, 1.0]),
         "gamma": trial.suggest_categorical("gamma", [0.1, 0.5, 1.0]),
     }
-
-
-PAPER_GRID: Mapping[str, tuple[Any, ...]] = {
-    "dim": (24, 32, 64, 80),
-    "lam": (0.01, 0.1, 1.0),
-    "alpha": (0.001, 0.01, 0.1, 0.5, 1.0),
-    "gamma": (0.01, 0.1, 0.5, 1.0),
-    "rate": (1e-7, 5e-7, 1e-6, 5e-6, 1e-5, 5e-5, 1e-4),
-    "optimiser": ("adam", "sgd"),
-}
-# Fixed settings of the authors: Q from N(0, 0.001²); 4 times: solve user vectors, 4 steps on Q.
-AS_THE_AUTHORS = {"scale": 0.001, "rounds": 16, "solve_every": 4}
-
-
-def paper(trial: optuna.Trial, model: str) -> dict[str, Any]:
-    """A point of the authors' grid."""
-    values = {name: trial.suggest_categorical(name, list(PAPER_GRID[name])) for name in PAPER_GRID}
-    return values | AS_THE_AUTHORS | ({"reading": "authors"} if model == "seqmf" else {})
-
-
-SPACES: Mapping[str, Callable[[optuna.Trial, str], dict[str, Any]]] = {
-    "wide": wide,
-    "paper": paper,
-}
-GRID_SIZE = int(np.prod([len(values) for values in PAPER_GRID.values()]))
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """``trials`` of the search space ``grid`` for each model.
-
-    Trials of the paper's grid are sampled without repeats; 0 means all of its points.
-    """
-
-    trials: int = 100
-    grid: str = "wide"
-
-    def __post_init__(self) -> None:
-        if self.grid not in SPACES:
-            raise ValueError(unknown("grid", self.grid, SPACES))
-        if self.grid == "paper" and not 0 <= self.trials <= GRID_SIZE:
-            raise ValueError(
-                f"the paper's grid has {GRID_SIZE:,} points: give 1 to {GRID_SIZE:,} trials, or 0 "
-                f"for all, got {self.trials!r}."
-            )
-        if self.grid != "paper" and self.trials < 1:
-            raise ValueError(f"trials must be 1 or more, got {self.trials!r}.")
-
-    @property
-    def n_slots(self) -> int:
-        return self.trials or GRID_SIZE
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +103,7 @@ def tune(
     model: str,
     progress: Progress = silent,
     *,
-    tuning: Tuning | None = None,
+    trials: int | None = None,
     storage: Path | None = None,
 ) -> Chosen:
     """The best trial for ``model``, 'mf' or 'seqmf'; by default of ``experiment.tune`` trials.
@@ -163,14 +111,16 @@ def tune(
     With a `storage` (an SQLite file) every finished trial is saved, and a killed study can be
     resumed. A trial whose training diverges gets HR@5 = 0.
     """
-    trials = _Trials(log, experiment, model, tuning or Tuning(experiment.tune))
+    work = _Trials(log, experiment, model)
+    n_slots = experiment.tune if trials is None else trials
+    if n_slots < 1:
+        raise ValueError(f"trials must be 1 or more, got {n_slots!r}.")
     with _quiet():
-        study = trials.open_study(storage)
+        study = work.open_study(storage)
         _fail_interrupted_trials(study)
-        n_slots = trials.tuning.n_slots
         _report_best(study, model, n_slots, progress)
         for slot in sorted(set(range(n_slots)) - set(_finished_trials(study))):
-            trials.run(slot, study)
+            work.run(slot, study)
             _report_best(study, model, n_slots, progress)
         return _best_trial(study, model)
 
@@ -184,10 +134,10 @@ def _report_best(study: optuna.Study, model: str, total: int, progress: Progress
 class _Trials:
     """The trials of a model on a log."""
 
-    def __init__(self, log: LaunchLog, experiment: Experiment, model: str, tuning: Tuning) -> None:
+    def __init__(self, log: LaunchLog, experiment: Experiment, model: str) -> None:
         if model not in TUNED:
             raise ValueError(unknown("model", model, TUNED))
-        self.log, self.experiment, self.model, self.tuning = log, experiment, model, tuning
+        self.log, self.experiment, self.model = log, experiment, model
         self.start: Training = getattr(experiment, model)
 
     @cached_property
@@ -224,7 +174,6 @@ class _Trials:
             "split": self.experiment.split,
             "preset": self.experiment.preset,
             "seed": str(self.experiment.seed),
-            "grid": self.tuning.grid,
             "settings": json.dumps(training_values(self.start), sort_keys=True),
             **({"window": repr(self.experiment.window)} if self.experiment.window else {}),
         }
@@ -234,8 +183,7 @@ class _Trials:
         study.sampler = self._sampler(slot)
         trial = study.ask()
         trial.set_user_attr("slot", slot)
-        values = SPACES[self.tuning.grid](trial, self.model)
-        training = training_from(values, self.model, self.start)
+        training = training_from(space(trial), self.model, self.start)
         if self.model == "mf":
             training = without_sequence(training)
         trial.set_user_attr("training", training_values(training))
@@ -254,20 +202,10 @@ class _Trials:
         sampler = optuna.samplers.TPESampler(
             seed=seed, multivariate=True, group=True, n_startup_trials=STARTUP
         )
-        if self.tuning.grid == "paper":
-            return optuna.samplers.PartialFixedSampler(self._grid_point(slot), sampler)
         defaults: Training = getattr(Experiment(self.experiment.data), self.model)
         if slot == 0 and self.start == defaults:  # the defaults first
             return optuna.samplers.PartialFixedSampler(_as_parameters(defaults), sampler)
         return sampler
-
-    def _grid_point(self, slot: int) -> dict[str, Any]:
-        """The slot's point of the paper's grid, which is shuffled with the seed."""
-        shuffled = KeyedBits(self.experiment.seed, purpose="grid").generator()
-        number = shuffled.permutation(GRID_SIZE)[slot]
-        points = itertools.product(*PAPER_GRID.values())
-        point = next(itertools.islice(points, int(number), None))
-        return dict(zip(PAPER_GRID, point, strict=True))
 
     def _hit_rate(self, training: Training, trial: optuna.Trial) -> float:
         """HR@5 after all rounds; looked at before in some rounds, where a poor trial is pruned."""
@@ -289,7 +227,7 @@ class _Trials:
 
 
 def _as_parameters(training: Training) -> dict[str, Any]:
-    """These settings as parameters of `wide`."""
+    """These settings as parameters of `space`."""
     values = training_values(training)
     values[f"rate of {training.optimiser}"] = values.pop("rate")
     return values
@@ -362,7 +300,7 @@ def choose_settings(
     experiment: Experiment,
     progress: Progress = silent,
     *,
-    tuning: Tuning | None = None,
+    trials: int | None = None,
     storage: Path | None = None,
     models: tuple[str, ...] = TUNED,
 ) -> tuple[Experiment, dict[str, Chosen]]:
@@ -373,16 +311,16 @@ def choose_settings(
         progress(what, len(found) * total + done, len(models) * total)
 
     for model in models:
-        found[model] = tune(log, experiment, model, report, tuning=tuning, storage=storage)
+        found[model] = tune(log, experiment, model, report, trials=trials, storage=storage)
     settings: dict[str, Any] = {model: chosen.training for model, chosen in found.items()}
     return replace(experiment, **settings), found
 
 
 def random_settings(n: int, seed: int, start: Training) -> list[Training]:
-    """n settings of SeqMF from `wide`, with the reading and the inference of `start`."""
+    """n settings of SeqMF from `space`, with the reading and the inference of `start`."""
     with _quiet():
         study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed))
-        drawn = [wide(study.ask(), "seqmf") for _ in range(n)]
+        drawn = [space(study.ask()) for _ in range(n)]
     return [training_from(values, "seqmf", start) for values in drawn]
 
 

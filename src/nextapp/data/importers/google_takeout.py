@@ -13,19 +13,7 @@ from nextapp.data.times import iso_time
 
 _PACKAGE = re.compile(r"play\.google\.com/store/apps/details\?(?:[^#]*&)?id=([A-Za-z0-9_.]+)")
 _APP = "\0"  # placeholder for the app's name in a title
-_USED = (
-    f"used {_APP}", f"{_APP} verwendet", f"{_APP} genutzt", f"{_APP} benutzt",
-    f"vous avez utilisé {_APP}", f"utilisation de {_APP}", f"a utilisé {_APP}", f"utilisé {_APP}",
-    f"has usado {_APP}", f"se usó {_APP}", f"se ha usado {_APP}", f"usaste {_APP}", f"usó {_APP}",
-    f"hai usato {_APP}", f"hai utilizzato {_APP}", f"utilizzato {_APP}", f"usou {_APP}",
-    f"você usou {_APP}", f"utilizou {_APP}", f"{_APP} gebruikt", f"użyto {_APP}",
-    f"używano {_APP}", f"korzystano z {_APP}", f"använde {_APP}", f"brugte {_APP}",
-    f"brukte {_APP}", f"käytti {_APP}", f"{_APP} kullanıldı", f"использовано: {_APP}",
-    f"использовалось приложение {_APP}", f"{_APP} を使用しました", f"{_APP}を使用しました",
-    f"使用了 {_APP}", f"使用了{_APP}", f"使用過 {_APP}", f"已使用 {_APP}", f"已使用{_APP}",
-    f"{_APP} 사용", f"{_APP}을(를) 사용함", f"použito {_APP}", f"{_APP} használata",
-)  # fmt: skip
-_ENOUGH = 0.2  # share of the records that an unknown wording needs to be read as "used"
+_ENOUGH = 0.2  # share of the records that a wording needs to be read as "used"
 
 
 def recognise(content: Content) -> bool:
@@ -43,8 +31,8 @@ def recognise(content: Content) -> bool:
 def read(content: Content) -> Found:
     """Records that an app was used, with the package name if any record of that app has it.
 
-    "Used" is written in the language of the account. If the wording is not known, the most frequent
-    one that contains the app's name is used, and a note says so.
+    "Used" is written in the language of the account: it is the most frequent wording with the
+    app's name, and a note says which.
     """
     records = [record for record in content.json if isinstance(record, dict)]
     android = [record for record in records if _is_android(record)]
@@ -106,16 +94,11 @@ def _app_name(record: dict[str, Any]) -> str:
 
 
 def _wording_of_use(wordings: list[str]) -> tuple[set[str], tuple[str, ...]]:
-    known = set(_USED) & set(wordings)
-    if known:
-        return known, ()
+    """What most records say of an app, in any language: nothing is as frequent as its use."""
     named = Counter(wording for wording in wordings if _APP in wording and wording != _APP)
-    if named:
-        (commonest, n), *_ = named.most_common(1)
-        if n >= _ENOUGH * len(wordings):
-            words = commonest.replace(_APP, "…").strip()
-            return {commonest}, (f"titles like {words!r} are read as an app being used",)
-    return set(), ()
+    used = {wording for wording, n in named.items() if n >= _ENOUGH * len(wordings)}
+    shown = ", ".join(repr(wording.replace(_APP, "…").strip()) for wording in sorted(used))
+    return used, ((f"titles like {shown} are read as an app being used",) if used else ())
 
 
 FORMAT = Format(
