@@ -283,8 +283,8 @@ def digest_of_sources(file: Path, package: Path = _PACKAGE) -> str:
 
 @cache
 def _imported(file: Path, package: Path) -> list[Path]:
-    """The files of the package that this file imports, with the `__init__.py` of their folders."""
-    files: list[Path] = []
+    """The files of the package that this file imports, with the `__init__.py` of all folders."""
+    files = [each / "__init__.py" for each in file.parents if each.is_relative_to(package)]
     for module, names in _IMPORT.findall(_text(file)):
         parts = module.split(".")[1:]
         folders = [package.joinpath(*parts[:length]) for length in range(len(parts) + 1)]

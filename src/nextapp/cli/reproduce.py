@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
-from rich.table import Column
 
 from nextapp.cli import commands, screen, when_stopped_say
 from nextapp.cli.commands import FILE, FOLDER, OUTPUT_FOLDER, command, option, output
+from nextapp.progress import Progress
 from nextapp.studies.reproduce import plan, report, running
 from nextapp.studies.reproduce.claims import CONFIRMED, NOT_CONFIRMED, verdict_words
 from nextapp.table import Mark, Marked, Table
@@ -80,8 +72,8 @@ def reproduce(
     missing = [part for part in wanted if running.finished_record(out, part) is None]
     for source in dict.fromkeys(part.source for part in missing if part.source.real):
         source.check()
-    with _OneLine(wanted, n_jobs) as show:
-        running.run_missing(wanted, out, n_jobs, show)
+    with screen.progress("parts") as bar:
+        running.run_missing(wanted, out, n_jobs, _one_line(wanted, bar))
     found = {part.name: running.finished_record(out, part) for part in every}
     records = {name: record for name, record in found.items() if record is not None}
     path = report.write(out, records)
@@ -92,84 +84,25 @@ def reproduce(
     )
 
 
-_QUIET = 60.0  # seconds
+def _one_line(parts: Sequence[plan.Part], bar: Progress) -> running.PartProgress:
+    """One line for all parts: what is running, and how much is done, by the seconds that the
+    settings of a part say. Where nobody watches, a line for every part that begins or ends."""
+    left = {part.name: round(part.seconds) for part in parts}
+    total = sum(left.values())
+    doing: dict[str, str] = {}
 
-
-class _OneLine:
-    """One line for all parts: how much is done, what is running, and about how long it will take.
-
-    A part weighs the seconds that its settings say, which are of an idle core; how much slower this
-    machine is shows in the parts that are done or overdue. Where nobody watches, a line for every
-    part that begins or ends, and one after every quiet minute.
-    """
-
-    def __init__(self, parts: Sequence[plan.Part], jobs: int) -> None:
-        self.weight = {part.name: part.seconds for part in parts}
-        self.jobs = min(jobs, max(len(parts), 1))
-        self.began: dict[str, float] = {}
-        self.doing: dict[str, str] = {}
-        self.took: dict[str, float] = {}
-        self.shown_at = -math.inf
-        self.todo = set(self.weight)
-
-    def __enter__(self) -> running.PartProgress:
-        self.bar = Progress(
-            BarColumn(20),
-            TaskProgressColumn(),
-            TimeElapsedColumn(),
-            TextColumn(
-                "{task.fields[left]}  {task.description}", table_column=Column(no_wrap=True)
-            ),
-            console=screen.err,
-        )
-        self.task = self.bar.add_task("", total=1.0, left="")
-        self.bar.start()
-        return self.show
-
-    def __exit__(self, *raised: object) -> None:
-        self.bar.stop()
-
-    def show(self, part: str, what: str, done: int, total: int) -> None:
-        """How far a part is, as `running.run_missing` tells it."""
-        now = time.monotonic()
+    def show(part: str, what: str, done: int, total_of_part: int) -> None:
         if what in ("done", "finished before"):
-            self.todo.discard(part)
-            self.doing.pop(part, None)
-            if what == "done":
-                self.took[part] = now - self.began[part]
+            left.pop(part, None)
+            doing.pop(part, None)
         else:
-            self.began.setdefault(part, now)
-            self.doing[part] = f"{part} {what} {done}/{total}" if total else f"{part} {what}"
-        share, left = self.estimate(now)
-        self.bar.update(
-            self.task, completed=share, description=" · ".join(self.doing.values()), left=left
-        )
-        if screen.err.is_terminal:
-            return
-        if what in ("starting", "done") or now - self.shown_at > _QUIET:
-            self.shown_at = now
-            doing = self.doing.get(part, f"{part} {what}")
-            screen.err.print(f"{doing}; {share:.0%}, {left}")
+            share = f" {done}/{total_of_part}" if total_of_part else ""
+            doing[part] = f"{part} {what}{share}"
+        bar(f"parts: {' · '.join(doing.values())}", total - sum(left.values()), total)
+        if what in ("starting", "done") and not screen.err.is_terminal:
+            screen.err.print(f"{part} {what}", markup=False)
 
-    def estimate(self, now: float) -> tuple[float, str]:
-        """The share of the work that is done, and in words how long the rest will take."""
-        took = self.took | {
-            name: now - began
-            for name, began in self.began.items()
-            if name in self.todo and now - began > self.weight[name]
-        }
-        expected = sum(self.weight[name] for name in took)
-        slowness = max(1.0, sum(took.values()) / expected) if expected else 1.0
-        left = {
-            name: max(0.05 * self.weight[name],
-                      self.weight[name] - (now - self.began.get(name, now)) / slowness)
-            for name in self.todo
-        }  # fmt: skip
-        total = sum(self.weight.values())
-        rest = sum(left.values())
-        seconds = max(rest / self.jobs, max(left.values(), default=0.0)) * slowness
-        words = f"about {max(1, round(seconds / 60))} min left" if left else "done"
-        return (1.0 - rest / total if total else 1.0), words
+    return show
 
 
 def _verdicts(rows: list[dict[str, object]]) -> Table:
