@@ -41,7 +41,7 @@ _SCHEMA = (
         number INTEGER PRIMARY KEY,
         kind TEXT NOT NULL,
         clock REAL NOT NULL,
-        round TEXT NOT NULL,
+        round INTEGER NOT NULL,
         mechanism TEXT NOT NULL,
         cost INTEGER NOT NULL,
         day INTEGER NOT NULL,
@@ -167,7 +167,7 @@ class _Line(NamedTuple):
     number: int = 0
     kind: str = "budget"  # or "charge", "clock", "restored"
     clock: float = 0.0
-    round: str = ""  # as text: a round has 64 bits, a positive SQLite integer 63
+    round: int = 0
     mechanism: str = ""
     cost: int = 0
     day: int = -1  # since 1970; -1 before the first charge
@@ -187,7 +187,7 @@ class _Line(NamedTuple):
 
     def event(self, kind: str, clock: float = 0.0) -> _Line:
         """A line that charges nothing."""
-        return self._replace(kind=kind, clock=clock, round="", mechanism="", cost=0)
+        return self._replace(kind=kind, clock=clock, round=0, mechanism="", cost=0)
 
 
 _READ = f"SELECT {', '.join(_Line._fields)} FROM privacy_ledger"
@@ -245,7 +245,7 @@ class Ledger:
                 state._replace(
                     kind="charge",
                     clock=abs(float(when)),  # SQLite has no -0.0
-                    round=str(round),
+                    round=round,
                     mechanism=mechanism,
                     cost=cost,
                     today=state.today + cost,
@@ -323,7 +323,7 @@ class Ledger:
                 epsilon=line.cost / _NANO,
                 when=line.clock,
                 day=_date(line.day),
-                round=int(line.round),
+                round=line.round,
                 mechanism=line.mechanism,
             )
             for line in self._lines()
@@ -459,7 +459,8 @@ def _append(cursor: sqlite3.Cursor, line: _Line) -> None:
 
 def _seal(before: bytes, values: tuple[object, ...]) -> bytes:
     """SHA-256 over the line and the seal of the line before."""
-    return hashlib.sha256(before + json.dumps(values).encode()).digest()
+    words = json.dumps(values, default=bytes.hex)  # a damaged line may hold bytes
+    return hashlib.sha256(before + words.encode()).digest()
 
 
 def _state_to_charge(cursor: sqlite3.Cursor, day: int, cost: int) -> _Line:

@@ -73,7 +73,7 @@ _SCHEMA = (
     )""",
     """CREATE TABLE reports (
         server TEXT NOT NULL,
-        round TEXT NOT NULL,         -- as text: a round has 64 bits, SQLite's integers 63
+        round INTEGER NOT NULL,
         drawn REAL NOT NULL,
         mechanism TEXT NOT NULL,
         epsilon REAL NOT NULL,
@@ -176,10 +176,6 @@ class DrawnReport(NamedTuple):
     state: str = "drawn"
     message: str = ""
     settled: float | None = None
-
-    def row(self) -> tuple[Any, ...]:
-        """Its row of the table, where a round is text."""
-        return (self.server, str(self.round), *self[2:])
 
 
 _INTO_REPORTS = f"INTO reports VALUES ({', '.join('?' * len(DrawnReport._fields))})"
@@ -617,7 +613,7 @@ class Store:
             message="an older copy of this file was put back; this was charged since",
             settled=record.drawn,
         )
-        self._run(f"INSERT OR IGNORE {_INTO_REPORTS}", *lost.row())
+        self._run(f"INSERT OR IGNORE {_INTO_REPORTS}", *lost)
 
     @property
     def _witness(self) -> Witness:
@@ -704,7 +700,7 @@ class Store:
 
         def keep(cursor: sqlite3.Cursor) -> None:
             there = cursor.execute(
-                "SELECT 1 FROM reports WHERE server = ? AND round = ?", (server, str(report.round))
+                "SELECT 1 FROM reports WHERE server = ? AND round = ?", (server, report.round)
             ).fetchone()
             if there is not None:
                 raise AlreadyDrawn(f"a report for round {report.round} was drawn already.")
@@ -712,7 +708,7 @@ class Store:
             spend = "UPDATE tokens SET token = NULL WHERE token = ?"
             if token is not None and cursor.execute(spend, (token.text,)).rowcount != 1:
                 raise AlreadyDrawn("the token went with another report.")
-            cursor.execute(f"INSERT {_INTO_REPORTS}", drawn.row())
+            cursor.execute(f"INSERT {_INTO_REPORTS}", drawn)
 
         self.ledger.charge(
             epsilon, when, round=report.round, mechanism=report.mechanism, along=keep
@@ -729,39 +725,30 @@ class Store:
             server,
             state,
         )
-        return [DrawnReport(row[0], int(row[1]), *row[2:]) for row in rows]
+        return [DrawnReport(*row) for row in rows]
 
     def begin_sending(self, report: DrawnReport) -> tuple[bytes, str] | None:
         """Note that a report is about to be sent: from now on it may have left.
 
         Its bytes and token; None where it was withdrawn or settled meanwhile, and must not be sent.
         """
-        self._change(report, "attempts = attempts + 1")
         row = self._one(
-            "SELECT data, token FROM reports WHERE server = ? AND round = ? AND state = 'drawn'",
+            "UPDATE reports SET attempts = attempts + 1"
+            " WHERE server = ? AND round = ? AND state = 'drawn' RETURNING data, token",
             report.server,
-            str(report.round),
+            report.round,
         )
         self.flush()
         return None if row is None else (bytes(row[0]), str(row[1]))
 
     def settle(self, report: DrawnReport, state: str, message: str, when: float) -> None:
         """Note what became of a report; its bytes are no longer needed."""
-        self._change(
-            report,
-            "data = NULL, token = NULL, state = ?, message = ?, settled = ?",
-            state, message, float(when),
+        self._run(
+            "UPDATE reports SET data = NULL, token = NULL, state = ?, message = ?, settled = ?"
+            " WHERE server = ? AND round = ? AND state = 'drawn'",
+            state, message, float(when), report.server, report.round,
         )  # fmt: skip
         self.flush()
-
-    def _change(self, report: DrawnReport, change: str, *values: Any) -> None:
-        with self._transaction():
-            self._run(
-                f"UPDATE reports SET {change} WHERE server = ? AND round = ? AND state = 'drawn'",
-                *values,
-                report.server,
-                str(report.round),
-            )
 
     # --- keeping and erasing -------------------------------------------------------------------
 
@@ -921,16 +908,11 @@ def check_name(name: str) -> None:
 
 def _check_version(connection: sqlite3.Connection, path: Path) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version > VERSION:
+    if version != VERSION:
         raise OtherVersion(
-            f"{path} has version {version}, but this program reads version {VERSION}: use the "
-            f"program that made it, or a later one. Nothing was changed."
-        )
-    if version < VERSION:
-        raise OtherVersion(
-            f"{path} has version {version}, from before the first release; this program reads "
-            f"version {VERSION}. Export its launches with the program that made it (nextapp phone "
-            f"export --format csv), set up a new phone (init) and import them. Nothing was changed."
+            f"{path} has version {version}, but this program reads version {VERSION}. Use the "
+            f"program that made it; or export its launches with that (nextapp phone export "
+            f"--format csv), set up a new phone (init) and import them. Nothing was changed."
         )
 
 
