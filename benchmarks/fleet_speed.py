@@ -29,7 +29,6 @@ from rich.table import Table
 from nextapp.data import synthetic
 from nextapp.fleet.columns import Columns, Fleet
 from nextapp.fleet.reporting import sum_reports
-from nextapp.fleet.stepping import sum_gradients, terms
 from nextapp.privacy import Mechanism, mechanism
 from nextapp.wire import Broadcast, ModelSettings
 
@@ -80,14 +79,14 @@ def step() -> None:
     table = Table("d", "nextapp, h p F /s", "implicit, p only /s", "ratio", "wanted", box=None)
     n_phones, n_apps = 8_000, 500
     fleet = twenty_apps(n_phones, n_apps)
-    everyone = np.ones(n_phones, bool)
     for d, wanted in ((16, 1.5), (32, 1.0), (64, 1.0)):
         broadcast = broadcast_of(n_apps, d, alpha=0.001)
-        t, user_vectors = terms(broadcast, np.float32), np.zeros((n_phones, d), np.float32)
-        phones = fleet.columns
+        plain, user_vectors = mechanism("identity", n_apps=n_apps, d=d), np.zeros((n_phones, d))
 
-        def work(t=t, user_vectors=user_vectors, phones=phones) -> object:
-            return sum_gradients(0, n_phones, phones, t, user_vectors, everyone, True)
+        def work(broadcast=broadcast, plain=plain, user_vectors=user_vectors) -> object:
+            return sum_reports(
+                fleet, broadcast, plain, 0, user_vectors, dtype=np.float32, threads=1
+            )
 
         work()
         ours = theirs = 0.0

@@ -6,8 +6,10 @@ import pytest
 from nextapp import model
 from nextapp.data.log import LaunchLog
 from nextapp.fleet.columns import Fleet, each_range, in_ranges
-from nextapp.fleet.stepping import solve_user_vectors, sum_gradients, terms
+from nextapp.fleet.reporting import Sums, sum_reports
+from nextapp.fleet.stepping import solve_user_vectors
 from nextapp.predictors.factorised import phones_of_log
+from nextapp.privacy import mechanism
 from nextapp.wire import Broadcast, ModelSettings
 
 READINGS = ["example", "equation", "authors", "none"]
@@ -21,6 +23,12 @@ def random_log(rng, n_phones=60, n_apps=40, longest=90) -> LaunchLog:
     app = own[user, rng.integers(0, 9, len(user))]
     names = [str(k) for k in range(max(n_phones, n_apps))]
     return LaunchLog.from_columns(user, app, np.arange(len(user)), names[:n_phones], names[:n_apps])
+
+
+def gradients_of(fleet, broadcast, *args, **options) -> Sums:
+    """The sum of the gradients, sent as they are."""
+    plain = mechanism("identity", n_apps=broadcast.n_apps, d=broadcast.dim)
+    return sum_reports(fleet, broadcast, plain, 0, *args, **options)
 
 
 def test_a_fleet_holds_what_each_phone_counts(rng):
@@ -49,11 +57,9 @@ def test_the_step_is_that_of_the_phones(rng, reading, alpha):
     broadcast = Broadcast(0, rng.normal(0, 0.4, (log.n_apps, 7)), settings)
     n = len(fleet)
     user_vectors = np.zeros((n, 7))
-    everyone = np.ones(n, bool)
-    t = terms(broadcast, np.float64)
-    total, loss, n_phones = sum_gradients(0, n, fleet.columns, t, user_vectors, everyone, True)
+    found = gradients_of(fleet, broadcast, user_vectors)
 
-    expected_total, expected_loss = np.zeros_like(total), 0.0
+    expected_total, expected_loss = np.zeros_like(found.true_sum), 0.0
     Q = broadcast.app_vectors
     for user, device in enumerate(phones_of_log(log)):
         device.update(broadcast)
@@ -64,9 +70,9 @@ def test_the_step_is_that_of_the_phones(rng, reading, alpha):
         a, S = (counts > 0) * 1.0, model.transitions(apps, log.n_apps, reading)
         expected_total += model.gradient(Q, device.user_vector, c, a, S)
         expected_loss += model.loss(Q, device.user_vector, c, a, S, 0.2)
-    assert n_phones == n
-    np.testing.assert_allclose(total, expected_total, rtol=1e-10, atol=1e-10)
-    assert loss == pytest.approx(expected_loss, rel=1e-10)
+    assert found.n_reports == n
+    np.testing.assert_allclose(found.true_sum, expected_total, rtol=1e-10, atol=1e-10)
+    assert found.loss == pytest.approx(expected_loss, rel=1e-10)
 
     assert np.array_equal(solve_user_vectors(fleet, broadcast), user_vectors)
 
@@ -78,11 +84,10 @@ def test_only_phones_that_report_count_and_an_unsolved_vector_is_taken_as_it_is(
     given = rng.normal(size=(len(fleet), 5))
     kept = given.copy()
     some = rng.random(len(fleet)) < 0.4
-    t = terms(broadcast, np.float64)
-    total, _, n_phones = sum_gradients(0, len(fleet), fleet.columns, t, given, some, False)
+    found = gradients_of(fleet, broadcast, given, some, solving=False)
     assert np.array_equal(given, kept)
-    assert n_phones == some.sum()
-    expected = np.zeros_like(total)
+    assert found.n_reports == some.sum()
+    expected = np.zeros_like(found.true_sum)
     for user in np.flatnonzero(some):
         apps = log.app[log.user == user]
         counts = np.bincount(apps, minlength=log.n_apps)
@@ -93,21 +98,16 @@ def test_only_phones_that_report_count_and_an_unsolved_vector_is_taken_as_it_is(
             (counts > 0) * 1.0,
             model.transitions(apps, log.n_apps),
         )
-    np.testing.assert_allclose(total, expected, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(found.true_sum, expected, rtol=1e-10, atol=1e-10)
 
 
 def test_float32_is_near(rng):
     log = random_log(rng)
     fleet = Fleet.of_log(log)
     broadcast = Broadcast(0, rng.normal(0, 0.3, (log.n_apps, 8)), ModelSettings())
-    everyone = np.ones(len(fleet), bool)
-    totals = []
-    for dtype in (np.float32, np.float64):
-        user_vectors = np.zeros((len(fleet), 8), dtype)
-        t = terms(broadcast, dtype)
-        totals.append(
-            sum_gradients(0, len(fleet), fleet.columns, t, user_vectors, everyone, True)[0]
-        )
+    totals = [
+        gradients_of(fleet, broadcast, dtype=dtype).true_sum for dtype in (np.float32, np.float64)
+    ]
     np.testing.assert_allclose(totals[0], totals[1], atol=1e-4)
 
 

@@ -30,6 +30,8 @@ from nextapp.fleet.sum_law import LAWS, has_law
 from nextapp.privacy import Mechanism
 from nextapp.wire import Broadcast, Floats
 
+_LEAST_RANGE, _RANGES = 256, 64  # phones that a thread sums at least; ranges of a small fleet
+
 
 @dataclass(frozen=True, eq=False)
 class Sums:
@@ -143,7 +145,8 @@ def sum_reports(
         true_sum = unit * (total + vectors @ common)
         return Sums(seed, broadcast.round, n_reports, state, true_sum, losses, mechanism.name, law)
 
-    return functools.reduce(Sums.__add__, each_range(len(fleet), work, encoder.size, threads))
+    size = min(encoder.size, max(_LEAST_RANGE, len(fleet) // _RANGES))
+    return functools.reduce(Sums.__add__, each_range(len(fleet), work, size, threads))
 
 
 def gradients_of_blocks(

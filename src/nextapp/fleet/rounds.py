@@ -14,17 +14,14 @@ from functools import partial
 import numpy as np
 
 from nextapp.fleet import reporting, walsh
-from nextapp.fleet.columns import Fleet, in_ranges
+from nextapp.fleet.columns import Fleet
 from nextapp.fleet.reporting import Sums
-from nextapp.fleet.stepping import sum_gradients, terms
 from nextapp.learners import RoundSum
-from nextapp.privacy import Mechanism
+from nextapp.privacy import Mechanism, mechanism
 from nextapp.privacy.mechanism import Tally
 from nextapp.privacy.walsh import Walsh
 from nextapp.settings import unknown
 from nextapp.wire import Broadcast, Floats
-
-_RANGE = 256  # phones of a log that a thread takes at a time
 
 DEVICES = ("cpu", "gpu")
 CARD_MECHANISMS = ("identity", "harmony", "laplace", "walsh")
@@ -122,16 +119,12 @@ def training_phones(fleet: Fleet, dim: int, solve_every: int) -> Callable[[Broad
 
     They solve their user vectors in every ``solve_every``-th round.
     """
-    phones, everyone = fleet.columns, np.ones(len(fleet), bool)
-    vectors = np.zeros((len(fleet), dim))
+    vectors, plain = np.zeros((len(fleet), dim)), mechanism("identity", n_apps=fleet.n_apps, d=dim)
 
     def report(broadcast: Broadcast) -> RoundSum:
-        now, solving = terms(broadcast, np.float64), broadcast.round % solve_every == 0
-
-        def gradient(first: int, last: int) -> Floats:
-            return sum_gradients(first, last, phones, now, vectors, everyone, solving)[0]
-
-        return RoundSum(np.sum(np.asarray(in_ranges(len(fleet), gradient, size=_RANGE)), axis=0))
+        solving = broadcast.round % solve_every == 0
+        sums = reporting.sum_reports(fleet, broadcast, plain, 0, vectors, solving=solving)
+        return RoundSum(sums.true_sum)
 
     return report
 
