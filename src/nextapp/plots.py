@@ -91,7 +91,8 @@ LABELS = {
 
 def label(name: str) -> str:
     """The name of a model, regime or mechanism as figures and tables show it."""
-    return LABELS.get(name, name)
+    noise = name.endswith("-noise")
+    return LABELS.get(name, f"noise of {label(name.removesuffix('-noise'))}" if noise else name)
 
 
 def source_title(source: str) -> str:

@@ -297,6 +297,29 @@ def test_models_that_share_their_vectors_are_asked_once_and_answer_alike(seed):
     assert not start.any()
 
 
+def test_the_noise_of_a_mechanism_is_what_it_reports_of_gradients_of_zero(seed):
+    """Without noise nothing but λQ moves Q; harmony draws a sign even where there is nothing."""
+    stream = stream_of(random_log(np.random.default_rng([seed, 6])), "honest")
+    app_vectors = trained(stream.cycles.before(1), TRAINING, seed)
+    start = start_vectors(stream.cycles.whole.n_users, TRAINING, seed, "random")
+    n_apps, d = app_vectors.shape
+    plain = mechanism("identity", n_apps=n_apps, d=d)
+    noisy = mechanism("harmony", n_apps=n_apps, d=d, epsilon=8.0, clip=0.1)
+
+    def learnt(source, *, empty):
+        model = FederatedSeqMF(
+            "x", TRAINING, app_vectors, start, "full", Q_EVERY, sgd(0.05), source, seed, empty=empty
+        )
+        run_cycles(stream, [model], ["HR@3"])
+        return model.server.broadcast.app_vectors
+
+    zero = learnt(ZERO, empty=False)
+    np.testing.assert_allclose(learnt(plain, empty=True), zero, atol=1e-12)
+    assert not np.allclose(learnt(plain, empty=False), zero)
+    assert not np.allclose(learnt(noisy, empty=True), zero)
+    assert not np.array_equal(learnt(noisy, empty=True), learnt(noisy, empty=False))
+
+
 # --- means and intervals, by hand
 
 

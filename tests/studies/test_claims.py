@@ -173,7 +173,8 @@ def test_dynamic_claims_follow_the_curves():
 
 def test_privacy_claims_follow_the_curves():
     values = {"none": 0.9, "frozen": 0.9, "zero": 0.9, "laplace": 0.7, "harmony": 0.8,
-              "kashin": 0.9, "qharmony-printed": 0.92}  # fmt: skip
+              "kashin": 0.9, "qharmony-printed": 0.92,
+              "qharmony-printed-noise": 0.9, "harmony-noise": 0.8}  # fmt: skip
     result = stream(values)
     for name in ("fig5-higher", "fig5-best", "fig5-controls"):
         assert judge(BY_NAME[name], result).verdict == CONFIRMED
@@ -185,6 +186,8 @@ def test_privacy_claims_follow_the_curves():
     for name in ("fig5-level", "fig5-poor"):
         assert judge(BY_NAME[name], gained).verdict == CONFIRMED
     assert judge(BY_NAME["fig5-poor"], stream({**values, "kashin": 0.5})).verdict == NOT_CONFIRMED
+    noise_alone_does_it = stream({**values, "qharmony-printed-noise": 0.92})
+    assert judge(BY_NAME["fig5-controls"], noise_alone_does_it).verdict == NOT_CONFIRMED
 
 
 NAMES_OF_MECHANISMS = ("laplace", "laplace-l1", "harmony", "kashin", "qharmony-printed",
@@ -195,6 +198,7 @@ FREE = ("fig5-level", "fig5-readings", "fig5-laplace-l1", "fig6-level")
 def with_mechanism(like, trained):
     """All mechanisms score as `like`; training without privacy brings .85 up to `trained`."""
     values = {"none": trained, "frozen": 0.85, "zero": 0.85}
+    values |= {"qharmony-printed-noise": 0.85, "harmony-noise": 0.85}
     values |= dict.fromkeys(NAMES_OF_MECHANISMS, {**values, "destroyed": 0.3}[like])
     result = stream(values)
     for first, a in values.items():  # what is the same has no width
@@ -320,6 +324,26 @@ def test_whether_sr_wins_by_repeats(lead, different, verdict):
     result = stream({"seqmf": 0.5, "sr": 0.5}) | {"different": ends(*different)}
     result["differences"]["seqmf"]["sr"]["HR@5"] = ends(*lead)
     assert judge(BY_NAME["readings-repeats"], result).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("lead", "halves", "verdict"),
+    [
+        ((0.05, 0.09), (-0.004, 0.006), CONFIRMED),
+        ((0.05, 0.09), (0.02, 0.04), NOT_CONFIRMED),
+        ((0.05, 0.09), (-0.02, 0.04), CANNOT_TELL),
+        ((-0.01, 0.09), (-0.004, 0.006), CANNOT_TELL),  # no lead to explain
+    ],
+)
+def test_whether_sr_wins_by_what_stays_the_same(lead, halves, verdict):
+    def ends(low, high):
+        return {"HR@5": {"mean": (low + high) / 2, "low": low, "high": high}}
+
+    result = stream({"seqmf": 0.5, "sr": 0.5})
+    result["differences"] = {
+        "sr": {"seqmf": ends(*lead)}, "sr-newer": {"sr-older": ends(*halves)},
+    }  # fmt: skip
+    assert judge(BY_NAME["readings-stationary"], result).verdict == verdict
 
 
 def test_a_budget_is_what_a_phone_spends_in_all():

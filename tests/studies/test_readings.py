@@ -9,12 +9,13 @@ import pytest
 
 from nextapp.data.cutting import Split
 from nextapp.data.loading import load
+from nextapp.data.log import LaunchLog
 from nextapp.evaluation import evaluate, exam, find_preset
 from nextapp.evaluation.lab_seqmf import build_seqmf
 from nextapp.model import confidence
 from nextapp.predictors.training import SEQMF
 from nextapp.studies import readings
-from nextapp.studies.readings import DenseSeqMF, Readings, run_readings, weights_of_shares
+from nextapp.studies.readings import DenseSeqMF, HalfSR, Readings, run_readings, weights_of_shares
 
 SMALL = "synthetic:lsapp,phones=15,days=12"
 
@@ -71,3 +72,16 @@ def test_a_study_has_what_its_claims_need():
     assert gap["mean"] == pytest.approx(seqmf - full)
     assert gap["low"] <= gap["mean"] <= gap["high"]
     assert found["different"]["low"] <= found["different"]["mean"] <= found["different"]["high"]
+
+
+def test_a_half_of_sr_counts_the_older_or_the_newer_launches():
+    """Two phones, by hand: of five launches the older three, of two the older one."""
+    log = LaunchLog.from_columns(
+        [0] * 5 + [1] * 2, [0, 1, 0, 2, 0, 0, 1], [*range(5), 0, 1], ["a", "b"], ["x", "y", "z"]
+    )
+    found = []
+    for newer in (False, True):
+        half = HalfSR("half", newer=newer)
+        half.fit(log)
+        found.append({divmod(key, 3) for key in half.rules.keys.tolist()})
+    assert found == [{(0, 1), (1, 0)}, {(2, 0)}]

@@ -173,6 +173,8 @@ class FederatedSeqMF:
     source
         What trains Q: a mechanism through which the phones report; ``frozen``: nothing; or
         ``zero``: the same steps with a gradient of zero, where only λQ and the optimiser act.
+    empty
+        The reporting phones have gradients of zero, so that only the mechanism's noise is learnt.
 
     ``n_reports`` counts the reports of each phone. ``cosines`` has one entry per round: the cosine
     between the estimated and the true sum of clipped gradients, which only a simulation knows.
@@ -190,6 +192,8 @@ class FederatedSeqMF:
         optimiser: Optimiser,
         source: Source,
         seed: int,
+        *,
+        empty: bool = False,
     ) -> None:
         if regime not in REGIMES:
             raise ValueError(f"regime must be one of {', '.join(REGIMES)}, got {regime!r}.")
@@ -200,6 +204,7 @@ class FederatedSeqMF:
         self.q_every = q_every
         self.source = source
         self.seed = seed
+        self.empty = empty
         self.n_reports = np.zeros(len(start), np.int64)
         self.cosines: list[float] = []
         self.diverged = False
@@ -252,15 +257,18 @@ class FederatedSeqMF:
 
     def _sum(self, end: CycleEnd, source: Mechanism, broadcast: Broadcast) -> ReportSum:
         """The sum of the reports of all phones with launches since the last training."""
+        fleet, user_vectors = end.fleet, self.user_vectors.copy()
+        if self.empty:
+            fleet, user_vectors[:] = Fleet.without_launches(len(fleet), fleet.n_apps), 0.0
         sums = sum_reports(
-            end.fleet,
+            fleet,
             broadcast,
             source,
             self.seed,
-            self.user_vectors.copy(),
+            user_vectors,
             self._waiting,
             law=self._waiting.sum() * source.D > _MOST_ENTRIES,
-            solving=self.regime != "global",
+            solving=self.regime != "global" and not self.empty,
         )
         return ReportSum(estimate_sum(sums, source), sums)
 

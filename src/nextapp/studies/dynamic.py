@@ -48,11 +48,12 @@ from nextapp.studies.experiment import (
     plain_values,
     versions,
 )
-from nextapp.studies.mechanisms import FORMS, NONE, mechanism_for_simulation
+from nextapp.studies.mechanisms import FORMS, NOISE, NONE, mechanism_for_simulation
 from nextapp.wire import Broadcast, Floats
 
 CONTROLS = (NONE, FROZEN, ZERO)
 PRIVATE = tuple(FORMS)
+_WITH_NOISE = (*PRIVATE, *(f"{name}{NOISE}" for name in PRIVATE))
 PRETRAINING = ("first", "all", "none")
 STARTS = ("random", "zero")
 
@@ -71,8 +72,9 @@ class DynamicExperiment:
     ``cycles`` are those of `Cycling`; the first is not predicted. By default they have equal
     numbers of active users, and 7 are predicted for App Usage and 33 otherwise, as in the paper's
     figures. ``regimes`` are of SeqMF without privacy, ``models`` are refitted each cycle, and
-    ``mechanisms`` of `FORMS` are run in the regime Full with the controls none, frozen and zero.
-    Without mechanisms Full is always run.
+    ``mechanisms`` of `FORMS` are run in the regime Full with the controls none, frozen and zero; a
+    name that ends in -noise is the control of that mechanism by its own noise. Without mechanisms
+    Full is always run.
 
     With ``clip`` public the clip is the median length of the gradients of public synthetic phones,
     for each kind of ball. ``pretraining`` is not private; on all data, as the authors did, it also
@@ -160,7 +162,7 @@ class DynamicExperiment:
             object.__setattr__(self, "regimes", ("full", *self.regimes))
         check_names("regime", self.regimes, REGIMES)
         check_names("model", self.models, known_and_own(self.models))
-        check_names("mechanism", self.mechanisms, PRIVATE)
+        check_names("mechanism", self.mechanisms, _WITH_NOISE)
         check_names("metric", self.metrics, METRICS)
         check_names("pretraining", (self.pretraining,), PRETRAINING)
         check_names("start", (self.start,), STARTS)
@@ -436,6 +438,7 @@ class _Start:
             sgd(rate),
             source,
             self.seed,
+            empty=name.endswith(NOISE),
         )
         return _Run(self.seed, model, rate)
 

@@ -67,13 +67,19 @@ FORMS: Mapping[str, Form] = {
 """All mechanisms that a study can use."""
 
 
+NOISE = "-noise"
+"""What is added to a mechanism's name for its control: the same reports of phones whose gradients
+are zero."""
+
+
 def mechanism_for_simulation(
     name: str, epsilon: float | None, n_apps: int, d: int, clips: float | Mapping[str, float]
 ) -> Mechanism:
-    """Build one of `FORMS`; `clips` is one clip or a clip by ball. Unsafe mechanisms are allowed.
+    """Build one of `FORMS`, also under the name of its control by noise. Unsafe ones are allowed.
 
-    `NONE` and identity have neither ε nor clip.
+    `clips` is one clip or a clip by ball. `NONE` and identity have neither ε nor clip.
     """
+    name = name.removesuffix(NOISE)
     options: dict[str, Any] = {"n_apps": n_apps, "d": d}
     if name in (NONE, "identity"):
         return mechanism("identity", **options)

@@ -101,6 +101,19 @@ class DenseSeqMF(SeqMF):
         return np.concatenate([np.tile(own[number], size) for number, size in each])
 
 
+class HalfSR(SR):
+    """SR that learns from the older or the newer half of each person's launches."""
+
+    def __init__(self, name: str, *, newer: bool) -> None:
+        super().__init__()
+        self.name, self.newer = name, newer
+
+    def fit(self, history: LaunchLog) -> None:
+        n_each = np.diff(history.starts)
+        place = np.arange(len(history)) - np.repeat(history.starts[:-1], n_each)
+        super().fit(history.where((2 * place >= np.repeat(n_each, n_each)) == self.newer))
+
+
 @dataclass(frozen=True)
 class Readings:
     """The settings are our defaults, with ``dim`` columns; the counting is that of ``preset``."""
@@ -121,11 +134,13 @@ def run_readings(study: Readings, log: LaunchLog, report: Progress = silent) -> 
         DenseSeqMF(mf, study.seed, "mf"),
         DenseSeqMF(mf, study.seed, "mf-hu", weights_of_hu),
         SR(),
+        HalfSR("sr-older", newer=False),
+        HalfSR("sr-newer", newer=True),
     ]
     test = exam(log, Split.parse(study.split), find_preset(study.preset))
     found = evaluate(test, models, study.seed, progress=report)
     pairs = [("seqmf", name) for name in ("seqmf-relative", "seqmf-full-score", "mf", "sr")]
-    pairs += [("mf", "mf-hu")]
+    pairs += [("mf", "mf-hu"), ("sr", "seqmf"), ("sr-newer", "sr-older")]
     differences: dict[str, dict[str, Any]] = {}
     for first, second in pairs:
         differences.setdefault(first, {})[second] = {
