@@ -251,8 +251,9 @@ def peers() -> None:
     table.add_row("wanted", "", "", "30 times", "1,000 times")
     console.print(
         f"A round of harmony, ε = {epsilon:g}, {n_apps} apps, d = {d}, a phone of "
-        f"{len(many.apps) / len(many):.1f} apps and {len(many.times) / len(many):.1f} transitions; "
-        f"per phone. pfl runs in one process, Flower a client on every core."
+        f"{len(many.columns.apps) / len(many):.1f} apps and "
+        f"{len(many.columns.times) / len(many):.1f} transitions; per phone. "
+        f"pfl runs in one process, Flower a client on every core."
     )
     console.print(table)
 

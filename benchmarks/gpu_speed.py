@@ -213,7 +213,7 @@ def vectors(fleet: Fleet) -> dict[str, Any]:
         room = cupy.empty_like(data)
         copy_ms = event_ms(lambda data=data, room=room: room.__setitem__(slice(None), data))
         del data, room
-        rows: dict[str, Any] = {"cells_a_phone": len(phones.times) / len(phones)}
+        rows: dict[str, Any] = {"cells_a_phone": len(phones.columns.times) / len(phones)}
         rows["copy_ms"], rows["kept"] = copy_ms, kind.threshold / 2**64
 
         def work(card=card, kind=kind, question=question) -> np.ndarray:

@@ -2,6 +2,7 @@
 
     python benchmarks/server_marks.py visits --seconds 20
     python benchmarks/server_marks.py million
+    python benchmarks/server_marks.py all        # and server_load.py gateway; what results.md shows
 
 visits   Each visit is a new TLS connection, without resumption, to nginx with deploy/nginx.conf:
          the digest, the broadcast and a report. Eight clients in processes of their own share the
@@ -27,7 +28,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from server_load import app_names, processor_seconds, request_of, round_at, settings
+from server_load import (
+    app_names,
+    measure_gateway,
+    processor_seconds,
+    request_of,
+    round_at,
+    settings,
+)
 from signed_tokens import signed_tokens
 
 from nextapp.privacy.tokens import PREFIX_BYTES, Token
@@ -42,6 +50,7 @@ from nextapp.wire import Report
 CLIENTS = 8
 MILLION = 1_000_000
 AT_ONCE = 1000
+RESULT = Path(__file__).parent / "results" / "server.json"
 NGINX = Path(__file__).parents[1] / "deploy" / "nginx.conf"
 
 
@@ -218,6 +227,20 @@ def measure_million(given: argparse.Namespace) -> dict:
     return found
 
 
+def measure_all(given: argparse.Namespace) -> dict:
+    """All of it, kept in `RESULT`."""
+    given = argparse.Namespace(
+        seconds=20.0, rate=2200.0, closed_seconds=8.0, n=MILLION, folder=given.folder
+    )
+    found = {
+        "reports": measure_gateway(given),
+        "whole visits": measure_visits(given),
+        "a million devices": measure_million(given),
+    }
+    RESULT.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parts = parser.add_subparsers(required=True)
@@ -228,6 +251,9 @@ def main() -> None:
     million.add_argument("--n", type=int, default=MILLION)
     million.add_argument("--folder", type=Path, help="on the disk to measure; default: a temporary")
     million.set_defaults(measure=measure_million)
+    whole = parts.add_parser("all", help="both, and reports at a rate; kept in results/server.json")
+    whole.add_argument("--folder", type=Path, help="on the disk to measure; default: a temporary")
+    whole.set_defaults(measure=measure_all)
     given = parser.parse_args()
     print(json.dumps(given.measure(given), indent=2, ensure_ascii=False))
 

@@ -172,9 +172,11 @@ def _verdicts(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             same: dict[tuple[str, str], list[str]] = {}
             for setting, (verdict, decides) in row["settings"].items():
                 same.setdefault((verdict, decides), []).append(setting)
+            compared = row["decides"].rpartition(", HR@")[0]  # said once for all settings
             settings = [
-                f"*{', '.join(names)}*: {MARK[verdict]} {decides}"
-                for (verdict, decides), names in same.items()
+                f"*{', '.join(names)}*: {MARK[verdict]} "
+                + (decides if not place else decides.replace(f"{compared}, ", "", 1))
+                for place, ((verdict, decides), names) in enumerate(same.items())
             ]
             shown = "<br>".join(settings) or row["decides"]
             data = f"{row['data']}, {row['people']}"
@@ -236,7 +238,8 @@ def _predictor(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator
     for preset in ("paper", "honest"):
         yield f"### Hit rates, preset {preset}\n"
         yield _figures(_of_models(found, preset, "HR", ""))
-        yield f"### Less nextapp, paired, preset {preset}\n"
+    for preset in ("paper", "honest"):
+        yield f"### Less nextapp, paired, preset {preset}; nextapp-no-… lack a part\n"
         yield _figures(_of_models(found, preset, "less nextapp", " − nextapp"))
     yield "### Hit rates at the next different app and at openings, preset honest\n"
     for table in ("different", "openings"):
@@ -268,9 +271,13 @@ def _of_models(
 ) -> dict[str, dict[str, dict[str, Any]]]:
     return {
         name: {
-            model: {f"{metric}{ending}": value for metric, value in row[key].items()}
+            model: {
+                f"{metric}{ending}": value
+                for metric, value in row[key].items()
+                if key == "HR" or metric != "HR@3"
+            }
             for model, row in found[log].get(preset, {}).items()
-            if key in row
+            if key in row and not (key == "HR" and model.startswith("nextapp-no-"))
         }
         for log, name in LOGS.items()
     }
@@ -290,24 +297,38 @@ def leads(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[list
 
 
 def _benchmarks() -> Iterator[str]:
-    """Every number of the other results files, by its keys."""
+    """Every number of the other results files; what has the same keys is one table."""
     for name, command in BENCHMARKS.items():
         path = ROOT / "benchmarks" / "results" / f"{name}.json"
         found = json.loads(path.read_text(encoding="utf-8"))
         yield f"## {path.relative_to(ROOT)}\n\n`{command}`\n"
-        yield _markdown(["what", "value"], _leaves(found))
+        tables: dict[tuple[str, ...], list[list[str]]] = {}
+        for keys, row in _rows(found):
+            tables.setdefault(tuple(row), []).append([keys, *map(_number, row.values())])
+        for columns, rows in tables.items():
+            yield _markdown(["", *columns], rows)
 
 
-def _leaves(value: Any, keys: str = "") -> Iterator[list[str]]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _leaves(inner, f"{keys} · {key}" if keys else key)
-    elif isinstance(value, list) and value and isinstance(value[0], dict):
-        for number, inner in enumerate(value, 1):
-            yield from _leaves(inner, f"{keys} · {number}")
-    else:
-        numbers = value if isinstance(value, list) else [value]
-        yield [keys, ", ".join(f"{n:.5g}" if isinstance(n, float) else str(n) for n in numbers)]
+def _rows(found: Mapping[str, Any], keys: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each mapping's plain values, with the keys that lead to it."""
+    inner = {
+        key: value
+        for key, value in found.items()
+        if isinstance(value, dict) or (isinstance(value, list) and isinstance(value[0], dict))
+    }
+    if plain := {key: value for key, value in found.items() if key not in inner}:
+        yield keys, plain
+    for key, value in inner.items():
+        below = f"{keys} · {key}" if keys else key
+        for each in value if isinstance(value, list) else [value]:
+            yield from _rows(each, below)
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, list):
+        is_interval = len(value) == 3 and value[1] <= value[0] <= value[2]
+        return _cell("", value) if is_interval else ", ".join(map(_number, value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":

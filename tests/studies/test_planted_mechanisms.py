@@ -40,7 +40,7 @@ def result():
         q_every=1,
         regimes=(),
         models=(),
-        mechanisms=("qharmony-printed", "laplace-l1", "qharmony-printed-noise"),
+        mechanisms=("qharmony-printed", "laplace-l1", "harmony-noise"),
         pretraining="none",
         rates=(0.01, 0.1, 1.0),
         seqmf=Training(model=ModelSettings(lam=0.01), dim=16, scale=0.03),

@@ -47,10 +47,10 @@ ENDS = ("mean", "low", "high")
 
 
 def digits_to_judge(low: float, high: float) -> int:
-    """Number of decimals, 3 to 6, that lets a reader check the verdict.
+    """Number of decimals, 3 to 5, that lets a reader check the verdict.
 
-    The interval's width keeps two significant digits, and rounding moves neither end across 0 or
-    across a margin of the rules.
+    More than three for a narrow interval, and where rounding would move an end across 0 or a margin
+    of the rules.
 
     >>> digits_to_judge(-0.02, 0.04), digits_to_judge(0.0001, 0.0012), digits_to_judge(0.1, 0.1)
     (3, 4, 3)
@@ -58,9 +58,9 @@ def digits_to_judge(low: float, high: float) -> int:
     if not (math.isfinite(low) and math.isfinite(high)):
         return 3
     width = high - low
-    digits = 3 if width == 0 else min(max(1 - math.floor(math.log10(width)), 3), 6)
     limits = (0.0, WORTH, -WORTH, LEVEL, -LEVEL)
-    while digits < 6 and any(
+    digits = 4 if 0 < width < 0.01 else 3
+    while digits < 5 and any(
         np.sign(round(end, digits) - limit) != np.sign(end - limit)
         for end in (low, high)
         for limit in limits
@@ -785,9 +785,9 @@ _ASKED = (
          "Do other readings of QHarmony also cost no performance: k = 1, F̄ read as a mean, "
          "clipped with the best k?", needs="qharmony-printed-k1"),
     # A rate that is too small learns nothing: against controls only the best rate counts.
-    Claim("fig5 fig6", "controls", Compare(beats, PRINTED, f"frozen zero {PRINTED}{NOISE}"),
+    Claim("fig5 fig6", "controls", Compare(beats, PRINTED, f"frozen zero {REPAIRED}{NOISE}"),
          "Does training through QHarmony as printed beat a Q that is not trained, a Q trained on "
-         "zero gradients, and one trained on its noise alone?", tuned=False),
+         "zero gradients, and one trained on Harmony's noise alone?", tuned=False),
     Claim("fig5 fig6", "repaired", Compare(beats, REPAIRED, f"frozen zero {REPAIRED}{NOISE}"),
          "Does training through the repaired QHarmony, which sends nothing in the clear, beat "
          "all three?", tuned=False),
