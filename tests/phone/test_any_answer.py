@@ -17,6 +17,7 @@ import pytest
 from nextapp import wire
 from nextapp.phone import Phone, Store
 from nextapp.phone.client import _Answer
+from nextapp.phone.commands import status_lines
 from nextapp.phone.core import PREDICTORS, ServerError
 from nextapp.wire import Broadcast, Crowd, History, ModelSettings, ReportRequest, digest_of
 from phone.small_server import SECRET, listed
@@ -175,6 +176,6 @@ def lead_through(predictor: str, script: partial[Fuzzed], *served: bytes) -> Non
                     synced = phone.sync(client, when=now + wait, now=True)
                     assert synced.message.isprintable()
                 phone.predict(3)
-                phone.status()
+                status_lines(phone, now)
                 phone.export()
             assert store.ledger.spent(NOON).lifetime <= 3.0

@@ -758,7 +758,7 @@ def test_a_round_far_ahead_does_not_lock_a_phone_out(tmp_path, make_broadcast):
             phone.take(honest, NOON + PATIENCE)
         phone.take(honest, NOON + PATIENCE + 2 * DAY)  # and holds the phone for a week
         assert phone.round == 2
-        assert phone.status().history_gaps == 1
+        assert phone.store.history_gaps == 1
 
 
 def test_a_fork_shows(tmp_path, make_broadcast):
@@ -782,7 +782,7 @@ def test_a_fork_shows(tmp_path, make_broadcast):
         for round_ in range(3, 40):
             later = later.after(round_, b"some broadcast that this phone has not seen")
         phone.take(make_broadcast(40, history=later).to_bytes())
-        assert phone.status().history_gaps == 0
+        assert phone.store.history_gaps == 0
         digests = [*later.digests]
         fortieth = make_broadcast(40, history=later).to_bytes()
         for round_ in range(40, 140):
@@ -796,7 +796,7 @@ def test_a_fork_shows(tmp_path, make_broadcast):
             phone.take(far, NOON, lambda *_: [*digests[:60], *digests[61:]])
         phone.take(far, NOON, lambda *_: digests)
         assert phone.round == 140
-        assert phone.status().history_gaps == 0
+        assert phone.store.history_gaps == 0
 
 
 def test_the_week_of_a_fork_runs_from_the_first_refusal(tmp_path, make_broadcast):
@@ -809,7 +809,7 @@ def test_the_week_of_a_fork_runs_from_the_first_refusal(tmp_path, make_broadcast
             with pytest.raises(ValueError, match="does not contain"):
                 phone.take(fork, NOON + day * DAY)
         phone.take(fork, NOON + 38 * DAY)
-        assert phone.status().history_gaps == 1
+        assert phone.store.history_gaps == 1
 
 
 @pytest.mark.parametrize("kind", ["raise", "warn"])

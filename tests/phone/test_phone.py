@@ -441,7 +441,7 @@ def test_only_a_prediction_makes_habits_learn(store, make_broadcast, seed, monke
     seen = lessons(monkeypatch)
     phone = played(store, some_apps(seed, 70))
     given(phone, make_broadcast(5))
-    phone.status()
+    phone.export()
     assert seen == []
     phone.predict(1, with_open=True)
     phone.predict(1, with_open=True)

@@ -276,9 +276,9 @@ def test_what_the_owner_said_outlives_the_launches_and_ends_with_forget(tmp_path
         assert "geheimnis" not in {launch.name for launch in store.launches()}
         phone.observe("geheimnis", NOON + 3600 * 1300, zone=0)
         assert "geheimnis" not in phone.predict(9, NOON + 3600 * 1302)
-        status = phone.status()
-        assert [(mark.name, mark.mark) for mark in status.marks] == [("geheimnis", "hidden")]
-        assert phone.export()["marks"] == [mark._asdict() for mark in status.marks]
+        marks = store.marks()
+        assert [(mark.name, mark.mark) for mark in marks] == [("geheimnis", "hidden")]
+        assert phone.export()["marks"] == [mark._asdict() for mark in marks]
         phone.forget("geheimnis")
         assert store.marks() == []
         phone.hide("geheimnis")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from nextapp.phone import Client, Limits, Phone, Store
+from nextapp.phone.commands import status_lines
 from nextapp.phone.core import PhoneCore
 from nextapp.phone.ledger import LEAP_DAYS
 from nextapp.privacy import requested_mechanism
@@ -186,9 +187,9 @@ def test_a_round_that_ends_takes_the_report_that_was_drawn_for_it_and_asks_for_n
     found = phone.sync(client, now=True)
     assert (found.broadcast, found.report) == ("unreachable", "accepted")
     assert len(set(server.arrived)) == 1
-    spent = phone.status().spent
+    spent = phone.store.ledger.entries()
     assert phone.sync(client, now=True).report == "untried"
-    assert phone.status().spent == spent
+    assert phone.store.ledger.entries() == spent
 
 
 def test_a_budget_that_is_spent_sends_nothing_until_the_next_day(
@@ -551,14 +552,13 @@ def test_a_full_disk_during_a_sync_raises_and_the_old_model_stays(
 
 def test_status_tells_what_left_and_what_it_cost(server, client, phone):
     phone.sync(client)
-    found = phone.status()
-    assert (found.n_launches, found.n_apps, found.n_known) == (25, 4, 3)
-    assert [(r.round, r.mechanism, r.epsilon, r.state) for r in found.reports] == [
-        (3, "harmony", 1.0, "accepted")
-    ]
-    assert found.reports[0].n_bytes == len(server.arrived[0])
-    assert found.spent.lifetime == 1.0
-    assert "9 is left" in found.statement
+    said = "\n".join(status_lines(phone, NOON))
+    for words in ("25 launches of 4 apps", "which knows 3 of the 4 apps", "9 is left"):
+        assert words in said
+    assert "the server has it" in said
+    (report,) = phone.store.reports()
+    assert (report.round, report.mechanism, report.epsilon) == (3, "harmony", 1.0)
+    assert (report.state, report.n_bytes) == ("accepted", len(server.arrived[0]))
 
 
 def test_a_crowd_comes_with_the_broadcast(server, client, phone, make_broadcast):

@@ -115,7 +115,7 @@ def test_what_came_after_is_forgotten_and_rounds_and_accounts_go_on(lied_to, tmp
         for data in (*seen, federation.vault.broadcast()):
             phone.take(data)
         assert phone.round == 4
-        assert phone.status().history_gaps == 0
+        assert phone.store.history_gaps == 0
     reported(federation, 1)
     assert isinstance(federation.tick(0.0), Closed)
     assert federation.coordinator.learner.n_transitions == 60

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from nextapp.phone.core import Limits, ServerError
 from nextapp.phone.ledger import StoreError
-from nextapp.phone.phone import Phone, Status, Synced
+from nextapp.phone.phone import Phone, Synced
 from nextapp.phone.store import Store
 
 if TYPE_CHECKING:
     from nextapp.phone.client import Client as Client
 
-__all__ = ["Client", "Limits", "Phone", "ServerError", "Status", "Store", "StoreError", "Synced"]
+__all__ = ["Client", "Limits", "Phone", "ServerError", "Store", "StoreError", "Synced"]
 
 
 def __getattr__(name: str) -> Any:

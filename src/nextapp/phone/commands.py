@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from nextapp.data.times import time_and_offset
 from nextapp.phone.core import MOST_APPS, OPTIONS, PREDICTORS, LightReason, Limits, ServerError
 from nextapp.phone.ledger import DAY, StoreError
-from nextapp.phone.phone import Phone, Status
+from nextapp.phone.phone import Phone, rows_and_buckets
 from nextapp.phone.store import WINDOW, DrawnReport, Mark, Store
 from nextapp.predictor import STEADY, Reason
 from nextapp.settings import count
@@ -626,51 +626,56 @@ def _what_left(store: Store) -> str:
 def status(path: Path) -> Lines:
     """What is stored, and what has ever been sent."""
     with open_phone(path) as phone:
-        return status_lines(path, phone.status(), time.time())
+        return status_lines(phone, time.time())
 
 
-def status_lines(path: Path, found: Status, now: float) -> Lines:
-    span = (
-        ""
-        if found.first is None or found.last is None
-        else f", {_day_and_time(found.first)} to {_day_and_time(found.last)}"
-    )
+def status_lines(phone: Phone, now: float) -> Lines:
+    store, broadcast = phone.store, phone.broadcast
+    launches, held, server = store.launches(), store.broadcast(), store.setting("server")
+    names = {launch.name for launch in launches}
+    n_apps = count(len(names), "app")
+    span = ""
+    if launches:
+        first, last = launches[0].clock, launches[-1].clock
+        span = f", {_day_and_time(first)} to {_day_and_time(last)}"
     lines = [
-        f"{path}: {count(found.n_launches, 'launch', 'launches')} of "
-        f"{count(found.n_apps, 'app')}{span}; {found.n_bytes / 1024:,.0f} KiB. Launches of "
-        f"the last {found.window / DAY:g} days of use are kept."
+        f"{store.path}: {count(len(launches), 'launch', 'launches')} of {n_apps}{span}; "
+        f"{store.n_bytes / 1024:,.0f} KiB. Launches of the last {store.window / DAY:g} days of use "
+        f"are kept.",
+        predictor_line(store.predictor),
     ]
-    lines.append(predictor_line(found.predictor))
-    if found.server is None:
+    if server is None:
         lines.append("This phone has joined no server.")
     else:
-        model = (
-            "no model fetched yet"
-            if found.round is None or found.fetched is None
-            else f"round {found.round} fetched {_day_and_time(found.fetched)}, which knows "
-            f"{found.n_known} of the {found.n_apps} apps; {_others(found.by_bucket)}"
-        )
+        model = "no model fetched yet"
+        if held is not None and broadcast is not None:
+            row_of, _ = rows_and_buckets(broadcast)
+            n_known = sum(row_of(name) >= 0 for name in names)
+            model = (
+                f"round {held.round} fetched {_day_and_time(held.fetched)}, which knows {n_known} "
+                f"of the {n_apps}; {_others(broadcast.buckets is not None)}"
+            )
+        enrolled = "" if store.setting("secret") else ", not enrolled"
+        lines.append(f"Server: {server}{enrolled}; {model}.")
+    if held is not None:
+        lines.append(f"Digest of that model, to compare with other phones: {held.digest}")
+    if store.history_gaps:
         lines.append(
-            f"Server: {found.server}{'' if found.enrolled else ', not enrolled'}; {model}."
-        )
-    if found.digest is not None:
-        lines.append(f"Digest of that model, to compare with other phones: {found.digest}")
-    if found.history_gaps:
-        lines.append(
-            f"{count(found.history_gaps, 'time')} the server's history could not be connected "
+            f"{count(store.history_gaps, 'time')} the server's history could not be connected "
             f"with what this phone had seen: it was away for long, or the server was restored from "
             f"a backup."
         )
-    lines += _mark_lines(found.marks, now)
-    lines += ["", "What its owner allows", *(f"  {line}" for line in limit_lines(found.limits))]
+    lines += _mark_lines(store.marks(), now)
+    lines += ["", "What its owner allows", *(f"  {line}" for line in limit_lines(store.limits))]
     lines += ["", "What has ever left this phone"]
-    if not found.reports:
+    reports, ledger = store.reports(), store.ledger
+    if not reports:
         lines.append("  No report. " + _BESIDES)
     else:
-        lines += [_HEAD, *map(_line, found.reports), "  " + _ODDS, "", "  " + _BESIDES]
-    lines += ["", "What it cost", *(f"  {line}" for line in found.statement.splitlines())]
-    if found.reports:
-        lines.append(f"  {odds(found.spent.lifetime)}")
+        lines += [_HEAD, *map(_line, reports), "  " + _ODDS, "", "  " + _BESIDES]
+    lines += ["", "What it cost", *(f"  {line}" for line in ledger.statement(now).splitlines())]
+    if reports:
+        lines.append(f"  {odds(ledger.spent(now).lifetime)}")
     return lines
 
 

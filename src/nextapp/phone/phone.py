@@ -30,7 +30,6 @@ from nextapp.phone.core import (
     BadBroadcast,
     BeyondLimits,
     LightReason,
-    Limits,
     NotAsPublished,
     NotUsed,
     Overloaded,
@@ -42,12 +41,11 @@ from nextapp.phone.core import (
     printable,
     read_broadcast,
 )
-from nextapp.phone.ledger import DAY, Amounts, BudgetSpent, ClockError, check_clock
+from nextapp.phone.ledger import DAY, BudgetSpent, ClockError, check_clock
 from nextapp.phone.store import (
     AlreadyDrawn,
     DrawnReport,
     Launch,
-    Mark,
     Snapshot,
     Store,
     StoredBroadcast,
@@ -160,32 +158,6 @@ class Synced:
     round: int | None
     message: str
     again: float | None = None
-
-
-@dataclass(frozen=True)
-class Status:
-    """What a phone has stored and sent."""
-
-    n_launches: int
-    n_apps: int
-    first: float | None
-    last: float | None
-    n_bytes: int
-    window: float
-    server: str | None
-    enrolled: bool
-    round: int | None
-    digest: str | None
-    fetched: float | None
-    n_known: int
-    by_bucket: bool
-    predictor: str
-    limits: Limits
-    history_gaps: int
-    marks: tuple[Mark, ...]
-    reports: tuple[DrawnReport, ...]
-    spent: Amounts
-    statement: str
 
 
 class Phone:
@@ -480,9 +452,14 @@ class Phone:
         return Synced(fetched, report, self.round, f"{words} {more}")
 
     @property
+    def broadcast(self) -> Broadcast | None:
+        """The current one."""
+        return self._core.broadcast
+
+    @property
     def round(self) -> int | None:
         """The round of the current broadcast."""
-        return None if self._core.broadcast is None else self._core.broadcast.round
+        return None if self.broadcast is None else self.broadcast.round
 
     def take(
         self,
@@ -517,7 +494,7 @@ class Phone:
         """Raise `OtherHistory` unless a broadcast comes after the current one, on the same history.
 
         A week after the first refusal a server is believed again, since it may have been restored
-        from a backup. `Status.history_gaps` counts these times.
+        from a backup. `Store.history_gaps` counts these times.
         """
         ahead = offered.round - held.round
         continues = offered.history.continues(held.round, held.digest, held.chain)
@@ -528,8 +505,7 @@ class Phone:
             return
         since = self.store.setting("refused_since")
         if since is not None and when - float(since) > PATIENCE:
-            gaps = float(self.store.setting("history_gaps") or 0)
-            self.store.set(history_gaps=gaps + 1)
+            self.store.set(history_gaps=self.store.history_gaps + 1)
             return
         if since is None or when < float(since):
             self._note_refusal(when)
@@ -692,38 +668,7 @@ class Phone:
         self.store.settle(drawn, "accepted", "", when)
         return "accepted", f"Its report was sent: {drawn.n_bytes} bytes, ε = {drawn.epsilon:g}."
 
-    # --- status, export, forget ----------------------------------------------------------------
-
-    def status(self, when: float | None = None) -> Status:
-        """What this phone has stored and sent."""
-        self._refresh()
-        when = self._clock() if when is None else when
-        launches = self.store.launches()
-        names = {launch.name for launch in launches}
-        held = self.store.broadcast()
-        ledger = self.store.ledger
-        return Status(
-            n_launches=self._core.n_launches,
-            n_apps=len(names),
-            first=launches[0].clock if launches else None,
-            last=launches[-1].clock if launches else None,
-            n_bytes=self.store.n_bytes,
-            window=self.store.window,
-            server=self.store.setting("server"),
-            enrolled=self.store.setting("secret") is not None,
-            round=None if held is None else held.round,
-            digest=None if held is None else held.digest,
-            fetched=None if held is None else held.fetched,
-            n_known=sum(self._row_of(name) >= 0 for name in names),
-            by_bucket=bool(self._core.broadcast and self._core.broadcast.buckets),
-            predictor=self.store.predictor,
-            limits=self.store.limits,
-            history_gaps=int(self.store.setting("history_gaps") or 0),
-            marks=tuple(self.store.marks()),
-            reports=tuple(self.store.reports()),
-            spent=ledger.spent(when),
-            statement=ledger.statement(when),
-        )
+    # --- export, forget ------------------------------------------------------------------------
 
     def export(self) -> dict[str, Any]:
         """Everything stored except secret and tokens, as plain values for JSON."""

@@ -346,6 +346,11 @@ class Store:
         """How this phone predicts, one of `PREDICTORS`."""
         return str(self.setting("predictor"))
 
+    @property
+    def history_gaps(self) -> int:
+        """How often a server was believed whose history does not go on from what was seen."""
+        return int(self.setting("history_gaps") or 0)
+
     # --- what other processes did --------------------------------------------------------------
 
     @property
