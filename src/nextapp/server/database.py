@@ -16,7 +16,7 @@ import sqlite3
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +43,19 @@ class Database:
         version is refused.
     sealed
         Tables of a few rows that change often; see above.
+    leave_damaged
+        Open it also where commits are lost.
     """
 
     def __init__(
-        self, path: Path, schema: str, version: int, sealed: Sequence[str], *, busy_seconds: float
+        self,
+        path: Path,
+        schema: str,
+        version: int,
+        sealed: Sequence[str],
+        *,
+        busy_seconds: float,
+        leave_damaged: bool,
     ) -> None:
         self.path = path
         self._statements = [part.strip() for part in [*schema.split(";")[:-1], *_OWN_TABLES]]
@@ -58,7 +67,7 @@ class Database:
         self._files: list[tuple[Path, tuple[int, int]]] = []
         with _storage_errors():
             create_private(path)
-            _check_version(path, version)
+            _check_unopened(path, version, leave_damaged)
             self._writer = self._connect()
             self._reader = self._connect()
             with self.transaction() as write:
@@ -80,12 +89,10 @@ class Database:
                 self._count.close()
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """All rows of a query."""
         with _storage_errors(), self._reading:
             return self._reader.execute(sql, values).fetchall()
 
     def row(self, sql: str, values: Sequence[Any] = ()) -> Any:
-        """The first row of a query, or None."""
         with _storage_errors(), self._reading:
             return self._reader.execute(sql, values).fetchone()
 
@@ -148,11 +155,7 @@ class Database:
         if n_counted < 0:
             found.append(f"{self.path.with_suffix('.count')} is missing, which counts commits")
         elif n_counted > n_commits:
-            found.append(
-                f"{n_counted - n_commits:,} of {n_counted:,} commits are lost, with reports that "
-                f"were acknowledged: its log {self.path.name}-wal is missing, cut or damaged, or "
-                f"it is an older copy"
-            )
+            found.append(f"{n_counted - n_commits:,} commits are lost")
         return found
 
     def leave_out_damage(self) -> None:
@@ -339,10 +342,28 @@ def _count_text(n: int) -> bytes:
     return b"%s %08x\n" % (digits, zlib.crc32(digits))
 
 
-def _check_version(path: Path, version: int) -> None:
-    """Refuse a file of another version, and leave it and its log as they are."""
+def _check_unopened(path: Path, version: int, leave_damaged: bool) -> None:
+    """Refuse a file of another version, or one that has lost commits.
+
+    It and its log stay as they are: whoever closes one that was opened to write deletes its log.
+    """
+    n_counted = 0
+    with (
+        suppress(FileNotFoundError, VaultDamaged),  # see `damage`
+        closing(CommitCount(path.with_suffix(".count"))) as count,
+    ):
+        n_counted = count.read()
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as read:
         found = read.execute("PRAGMA user_version").fetchone()[0]
+        if found == version and not leave_damaged:
+            (n_commits,) = read.execute("SELECT commits FROM seal").fetchone()
+            if n_counted > n_commits:
+                raise VaultDamaged(
+                    f"{n_counted - n_commits:,} of {n_counted:,} commits to {path} are lost, with "
+                    f"reports that were acknowledged: its log {path.name}-wal is missing, cut or "
+                    f"damaged, or it is an older copy. Restore it from a backup, or start with "
+                    f"--leave-damaged to continue with what is there."
+                )
     if found not in (0, version):
         writer = "a newer nextapp; install that one"
         if found < version:

@@ -242,7 +242,7 @@ def check_vault(path: Path, *, leave_damaged: bool = False, new: bool = False) -
             f"are there: restore it from a backup (nextapp admin restore), or begin a new one with "
             f"--new-vault; then all phones must enrol again."
         )
-    with closing(Vault(path)) as vault:
+    with closing(Vault(path, leave_damaged=leave_damaged)) as vault:
         vault.check(leave_damaged=leave_damaged)
         if vault.round() is None and len(checkpoints(path.parent / CHECKPOINTS)) > 1 and not new:
             raise ValueError(
@@ -333,7 +333,6 @@ def restore(backup: Path, folder: Path) -> None:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of each file of a backup, by its path in it."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))

@@ -479,7 +479,6 @@ class Gateway:
 
     @property
     def n_waiting(self) -> int:
-        """Reports that wait for the disk."""
         return self._commits.n_waiting if self._commits else 0
 
     async def _openapi(self, request: Request) -> Response:
@@ -571,7 +570,6 @@ def _no_round(seconds: float = 0.0) -> Refusal:
 
 
 def _asking_network(request: Request) -> str:
-    """The network that a request comes from, as limits count it."""
     return network_of(request.client.host) if request.client else ""
 
 

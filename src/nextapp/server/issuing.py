@@ -214,7 +214,6 @@ class Devices:
         return code
 
     def codes(self, now: float) -> list[Code]:
-        """The codes that can be used."""
         rows = self._database.rows(
             "SELECT name, expires, uses FROM codes WHERE expires > ? ORDER BY expires", (now,)
         )
@@ -298,7 +297,6 @@ class Devices:
         return self._forget(begins, bytes.fromhex(found[0]))
 
     def expel_expired(self, now: float) -> int:
-        """Forget devices whose time is over; how many."""
         return self._forget("DELETE FROM devices WHERE expires <= ?", now)
 
     def _forget(self, sql: str, value: object) -> int:

@@ -378,7 +378,6 @@ class Acceptor:
         self._metrics.connections.set(self._n_open)
 
     def start(self) -> None:
-        """Take connections from now on."""
         self._accepting = asyncio.create_task(self._run())
 
     async def stop(self) -> None:

@@ -102,7 +102,6 @@ class FederationSettings:
 
     @property
     def rules(self) -> RoundRules:
-        """Those of each round."""
         return RoundRules(self.goal, self.minimum, self.deadline, self.grace)
 
     @property
@@ -146,7 +145,6 @@ class FederationSettings:
         return CrowdLearner.of_list(self.requests, apps, empty, settings=self.model)
 
     def restored_learner(self, state: State) -> Learner:
-        """The learner of a checkpoint."""
         if self.learn == "crowd":
             return CrowdLearner.restore(state, self.requests)
         n_apps, d = state.tensors["app_vectors"].shape

@@ -218,12 +218,18 @@ class Vault:
     """The file, for one gateway process and any number of helpers on the same machine.
 
     Methods may be called from any thread; what writes does so one after the other. Every method
-    raises `VaultError` where the storage refuses, and then nothing has changed.
+    raises `VaultError` where the storage refuses, and then nothing has changed. A file that has
+    lost commits is refused (`VaultDamaged`), unless by ``leave_damaged``.
     """
 
-    def __init__(self, path: Path, *, busy_seconds: float = _BUSY_SECONDS) -> None:
+    def __init__(
+        self, path: Path, *, busy_seconds: float = _BUSY_SECONDS, leave_damaged: bool = False
+    ) -> None:
         self.path = path
-        self.database = Database(path, _SCHEMA, SCHEMA_VERSION, _SEALED, busy_seconds=busy_seconds)
+        self.database = Database(
+            path, _SCHEMA, SCHEMA_VERSION, _SEALED,
+            busy_seconds=busy_seconds, leave_damaged=leave_damaged,
+        )  # fmt: skip
         identity = path.with_name(GATEWAY_ID)
         region = identity.read_text(encoding="ascii").strip() if identity.exists() else REGION
         self.keys = TokenKeys(self.database, region)
@@ -546,7 +552,6 @@ class GroupCommit:
 
 
 def _known_digests(write: sqlite3.Connection, marks: Sequence[bytes]) -> dict[bytes, bytes]:
-    """The digests of those marks that are there already."""
     places = ",".join("?" * len(marks))
     return dict(
         write.execute(f"SELECT mark, digest FROM spent WHERE mark IN ({places})", marks).fetchall()

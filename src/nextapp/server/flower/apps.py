@@ -64,7 +64,6 @@ class GridPost:
 
 
 def _answer_in(message: Message) -> Answer | str:
-    """The answer, or why there is none."""
     if message.has_error():
         return f"a gateway did not answer: {message.error.reason} (code {message.error.code})."
     words: dict[str, Any] = dict(message.content.config_records["answer"])

@@ -39,7 +39,6 @@ class Letter:
 
     @classmethod
     def of(cls, kind: Any, words: Mapping[str, Any]) -> Letter:
-        """The letter with these `words`."""
         return cls(kind, Round.of(words["round"]), words["broadcast"])
 
 

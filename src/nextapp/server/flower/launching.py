@@ -272,7 +272,6 @@ class Processes:
         return "\n".join(text.splitlines()[-n_lines:])
 
     def kill(self, name: str) -> None:
-        """End one process at once, as a crash would."""
         self._children[name].kill()
         self._children[name].wait()
 
@@ -492,7 +491,6 @@ class Loopback:
 
     @property
     def urls(self) -> list[str]:
-        """Where phones find the gateways."""
         scheme = "http" if self.authority is None else "https"
         return [f"{scheme}://{HOST}:{port}" for port in self.ports.values()]
 
@@ -532,7 +530,6 @@ class Loopback:
         return False
 
     def _gateway(self, name: str) -> list[str]:
-        """The command of a gateway."""
         command = [
             *(sys.executable, "-m", "nextapp", "flower", "gateway"),
             *("--data", str(self.data / name), "--superlink", self.link.address),
