@@ -152,12 +152,6 @@ def test_the_command_on_synthetic_phones(tmp_path):
     assert (tmp_path / "p.png").stat().st_size > 1000
 
 
-def test_the_earlier_name_of_the_command_is_refused_with_the_present_one():
-    out = CliRunner().invoke(command, ["coldstart", "synthetic:fleet"])
-    assert out.exit_code == 2
-    assert "Did you mean 'new-phones'?" in out.output
-
-
 def test_a_wrong_epsilon_is_one_clear_line():
     out = CliRunner().invoke(command, ["new-phones", "synthetic:fleet", "--epsilon", "much"])
     assert out.exit_code == 1

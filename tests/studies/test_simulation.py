@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nextapp.fleet.columns import Fleet, recipes
+from nextapp.fleet.columns import Fleet
 from nextapp.predictors.training import Training
 from nextapp.studies.simulation import Settings, run
 from nextapp.wire import ModelSettings
@@ -122,7 +122,9 @@ def test_bad_settings_are_errors_before_any_work_starts(bad, says):
 
 
 def test_shards_are_parts_of_one_world():
-    parts = [recipe.build() for recipe in recipes(300, 3, SMALL.parameters, 5)]
+    bounds = replace(SMALL, shards=3).bounds
+    assert bounds == [(0, 100), (100, 200), (200, 300)]
+    parts = [Fleet.of_synthetic(SMALL.parameters, 5, *each) for each in bounds]
     back, whole = Fleet.join(parts), Fleet.of_synthetic(SMALL.parameters, 5, 0, 300)
     for mine, theirs in zip(back.columns, whole.columns, strict=True):
         assert np.array_equal(mine, theirs)

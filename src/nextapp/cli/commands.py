@@ -104,9 +104,6 @@ COMMANDS = {
     "flower": Listed(_SERVE, "flower", "Run gateways in several regions, joined by Flower."),
 }
 
-RENAMED = {"coldstart": "new-phones"}
-"""Earlier names of commands; they are refused with the present name."""
-
 
 def load(name: str) -> click.Command:
     """The command of this name, from its module."""
@@ -580,8 +577,6 @@ class LazyGroup(Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """Called to run a command, to show its help and to complete its options."""
-        if args[0] in RENAMED:
-            ctx.fail(f"No such command {args[0]!r}. Did you mean {RENAMED[args[0]]!r}?")
         if args[0] in COMMANDS:
             # While the shell completes nothing may be printed.
             with suppress(ModuleNotFoundError) if ctx.resilient_parsing else missing_library():

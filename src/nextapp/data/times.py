@@ -23,9 +23,10 @@ _DISORDER = 60.0  # seconds; events that are less out of order do not mean that 
 
 _DATE = re.compile(r"(\d{1,4})\s?([-./])\s?(\d{1,2})\s?\2\s?(\d{1,4})\.?")
 _CLOCK = re.compile(r"(\d{1,2})[:.](\d{2})(?:[:.](\d{2}))?")
+_HALF = r"(?:[ap]\.?\s?m\.?|上午|下午|午前|午後|오전|오후)"  # of the day
 _LOCAL = re.compile(
-    r"([0-9]{1,4}[-./][0-9]{1,2}[-./][0-9]{1,4})[T,\s]+"
-    r"([0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?(?:\s*[ap]\.?\s?m\.?)?)",
+    rf"(\d{{1,4}}\s?([-./])\s?\d{{1,2}}\s?\2\s?\d{{1,4}}\.?)[T,\s]+"
+    rf"({_HALF}?\s*\d{{1,2}}[:.]\d{{2}}(?:[:.]\d{{2}})?(?:[.,]\d+)?\s*{_HALF}?)",
     re.IGNORECASE,
 )
 _AFTERNOON = re.compile(r"p\.?\s?m\.?|下午|午後|오후", re.IGNORECASE)
@@ -97,24 +98,12 @@ def _date_parts(text: str) -> _Parts | None:
     return _Parts(int(first), int(second), int(third), mark)
 
 
-def dates_and_clocks(
-    dates: Sequence[str], clocks: Sequence[str], *, month_first: bool
-) -> list[datetime | None]:
-    """Local times from dates and times of day; None if one cannot be parsed.
-
-    Dates are Y-M-D, D.M.Y, or in one order with slashes or hyphens: D/M/Y, or M/D/Y if
-    ``month_first``.
-    """
-    parts = [_date_parts(date) for date in dates]
-    return [
-        None if part is None else _local_time(part, clock, month_first)
-        for part, clock in zip(parts, clocks, strict=True)
-    ]
-
-
 def local_time(text: str, *, month_first: bool | None) -> datetime | None:
     """The local time of a date followed by a time of day; None if the text is not that, or if
     ``month_first`` is None and would be needed.
+
+    Dates are Y-M-D, D.M.Y, or in one order with slashes or hyphens: D/M/Y, or M/D/Y if
+    ``month_first``.
 
     >>> local_time("1/2/24 10:00 PM", month_first=True).isoformat()
     '2024-01-02T22:00:00'
@@ -125,7 +114,7 @@ def local_time(text: str, *, month_first: bool | None) -> datetime | None:
         return None
     if month_first is None and date.mark != "." and date.first <= 31:
         return None
-    return _local_time(date, match[2], bool(month_first))
+    return _local_time(date, match[3], bool(month_first))
 
 
 def is_month_first(dates: Iterable[str]) -> bool | None:

@@ -1,4 +1,4 @@
-"""`Fleet`: many phones as columns, and `Recipe`: a shard of them that can be built at any time."""
+"""`Fleet`: many phones as columns."""
 
 from __future__ import annotations
 
@@ -172,34 +172,6 @@ class Fleet:
 
         columns = Columns(*map(column, Columns._fields))
         return cls(shards[0].n_apps, columns, shards[0].first_phone)
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """Synthetic phones first to last − 1 of a world, which follow from a seed.
-
-    Fleets larger than memory, or than one machine, are shards that are built again at any time.
-    """
-
-    first: int
-    last: int
-    parameters: synthetic.Parameters
-    seed: int
-
-    def build(self) -> Fleet:
-        return Fleet.of_synthetic(self.parameters, self.seed, self.first, self.last)
-
-
-def recipes(
-    n_phones: int, n_shards: int, parameters: synthetic.Parameters, seed: int
-) -> list[Recipe]:
-    """A world of synthetic phones in shards of almost equal size."""
-    if not 1 <= n_shards <= n_phones:
-        raise ValueError(
-            f"{n_phones:,} phones can be cut in 1 to {n_phones:,} shards, got {n_shards}."
-        )
-    cuts = np.linspace(0, n_phones, n_shards + 1).astype(int).tolist()
-    return [Recipe(first, last, parameters, seed) for first, last in pairwise(cuts)]
 
 
 def _starts(sizes: Longs) -> Longs:

@@ -29,7 +29,7 @@ from nextapp.studies.new_phones import (
     synthetic_phones,
     transitions_mechanism,
 )
-from nextapp.table import bootstrap_means, interval
+from nextapp.table import bootstrap_means, measured
 from nextapp.wire import Crowd, Floats
 
 PHONES = (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 10_000_000)
@@ -135,5 +135,4 @@ def _likeness(truth: list[list[float]], estimate: list[list[float]]) -> float:
 
 
 def _mean(values: Floats, seed: int) -> dict[str, float]:
-    low, high = interval(bootstrap_means(values[:, None], seed))[:, 0]
-    return {"mean": float(values.mean()), "low": float(low), "high": float(high)}
+    return measured(values.mean(), bootstrap_means(values[:, None], seed)[:, 0])

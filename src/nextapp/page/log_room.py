@@ -28,7 +28,7 @@ from nextapp.predictors.factorised import SeqMF
 from nextapp.predictors.nextapp import NextApp
 from nextapp.predictors.rivals import OnlineMFU, OnlineSROnDevice, Recents
 from nextapp.randomness import KeyedBits
-from nextapp.table import DRAWS, interval, resample
+from nextapp.table import DRAWS, measured, resample
 from nextapp.wire import Floats
 
 MOST_BYTES = 64 << 20  # of an upload, packed and unpacked
@@ -185,22 +185,18 @@ def measure(codes: Any, seconds: Floats, names: Sequence[str]) -> dict[str, Any]
     hits, places, chances = _hits_of_all(_exam(codes, seconds, len(names), n_learnt))
     days = (seconds[n_learnt:] // DAY).astype(np.int64)
     drawn = _by_days(hits, days)
+    means = hits.mean(axis=0)
     models: dict[str, dict[str, Any]] = {}
     for number, (name, meaning) in enumerate(MODELS.items()):
-        low, high = interval(drawn[:, 3 * number : 3 * number + 3])
-        mean = hits[:, 3 * number : 3 * number + 3].mean(axis=0)
+        columns = zip(metrics.CUTOFFS, range(3 * number, 3 * number + 3), strict=True)
         models[name] = {
             "meaning": meaning,
-            **{
-                f"at_{n}": {"mean": float(mean[i]), "low": float(low[i]), "high": float(high[i])}
-                for i, n in enumerate(metrics.CUTOFFS)
-            },
+            **{f"at_{n}": measured(means[column], drawn[:, column]) for n, column in columns},
         }
     at_5 = {name: figures["at_5"]["mean"] for name, figures in models.items()}
     ranked = sorted(at_5, key=lambda name: -at_5[name])
     best, second = (list(MODELS).index(name) for name in ranked[:2])
     difference = drawn[:, 3 * best + 2] - drawn[:, 3 * second + 2]
-    low, high = interval(difference[:, None])[:, 0]
     recent = range(max(0, len(places) - SHOWN_LAST), len(places))
     counts = np.bincount(codes[n_learnt:], minlength=len(names))
     shares = counts[counts > 0] / counts.sum()
@@ -210,11 +206,7 @@ def measure(codes: Any, seconds: Floats, names: Sequence[str]) -> dict[str, Any]
         "models": models,
         "best": ranked[0],
         "second": ranked[1],
-        "ahead": {
-            "mean": at_5[ranked[0]] - at_5[ranked[1]],
-            "low": float(low),
-            "high": float(high),
-        },
+        "ahead": measured(at_5[ranked[0]] - at_5[ranked[1]], difference),
         "choices": {
             "apps": int((counts > 0).sum()),
             "by_frequency": float(2 ** -(shares * np.log2(shares)).sum()),

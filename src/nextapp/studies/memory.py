@@ -35,7 +35,7 @@ from nextapp.predictors.rivals import CountMix
 from nextapp.progress import Progress, silent
 from nextapp.settings import setting
 from nextapp.studies.experiment import about_log, versions
-from nextapp.table import FEWEST, bootstrap_means, interval
+from nextapp.table import FEWEST, bootstrap_means, measured
 from nextapp.wire import Floats
 
 LRU, MIN = "lru", "min"
@@ -281,19 +281,17 @@ def _figures(
     columns = np.column_stack([per_100, fewer, seconds, of_lru])
     means, drawn = columns.mean(axis=0), bootstrap_means(columns, study.seed)
 
-    def measured(mean: float, each: Floats) -> dict[str, float | None]:
-        if len(found) < FEWEST:
-            return {"mean": float(mean), "low": None, "high": None}
-        low, high = interval(each[:, None])[:, 0]
-        return {"mean": float(mean), "low": float(low), "high": float(high)}
+    def of_users(mean: float, each: Floats) -> Mapping[str, float | None]:
+        few = len(found) < FEWEST
+        return {"mean": float(mean), "low": None, "high": None} if few else measured(mean, each)
 
     figures: dict[str, Any] = {
-        name: measured(means[column], drawn[:, column])
+        name: of_users(means[column], drawn[:, column])
         for name, column in (("cold", 0), ("prewarmed", 1), ("wasted", 2), ("seconds_per_day", 4))
     }
     figures["avoided"] = None
     if means[5] > 0.0:
         with np.errstate(divide="ignore", invalid="ignore"):
-            figures["avoided"] = measured(means[3] / means[5], drawn[:, 3] / drawn[:, 5])
+            figures["avoided"] = of_users(means[3] / means[5], drawn[:, 3] / drawn[:, 5])
     figures["wasted_per_avoided"] = float(means[2] / means[3]) if means[3] > 0.0 else None
     return figures

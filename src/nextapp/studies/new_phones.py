@@ -33,7 +33,7 @@ from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.settings import setting
 from nextapp.studies.experiment import versions
-from nextapp.table import bootstrap_means, interval
+from nextapp.table import bootstrap_means, measured
 from nextapp.wire import Crowd, Floats
 
 BINS = ((0, 10), (10, 20), (20, 50), (50, 100), (100, 200), (200, 500), (500, 1000))
@@ -338,10 +338,7 @@ def _summary(names: Sequence[str], means: Floats, seed: int) -> dict[str, Any]:
 
 
 def _figure(mean: float, drawn: Floats) -> dict[str, float] | None:
-    if math.isnan(mean):
-        return None
-    low, high = interval(drawn[:, None])[:, 0]
-    return {"mean": float(mean), "low": float(low), "high": float(high)}
+    return None if math.isnan(mean) else measured(mean, drawn)
 
 
 def _share_kept(gain: Floats, drawn: Floats, number: int) -> dict[str, float] | None:

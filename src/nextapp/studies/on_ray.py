@@ -1,6 +1,6 @@
 """A simulated fleet on Ray: every worker has some of the shards, on this machine or another.
 
-A worker has no state that cannot be rebuilt: its shards come from recipes. One that dies is
+A worker has no state that cannot be rebuilt: its shards are made of the seed. One that dies is
 replaced and repeats the round for its shards, with the same random bits and so with the same sums.
 """
 
@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from nextapp.fleet.columns import Recipe
 from nextapp.fleet.reporting import Sums
 from nextapp.privacy import Mechanism
 from nextapp.studies.simulation import LocalWorld, Settings
@@ -34,7 +33,7 @@ TRIES = 5
 class _Worker:
     """A Ray actor, in its own process."""
 
-    def __init__(self, settings: Settings, shards: list[Recipe]) -> None:
+    def __init__(self, settings: Settings, shards: list[tuple[int, int]]) -> None:
         self.world = LocalWorld(settings, shards)
 
     def process(self) -> int:
@@ -50,7 +49,7 @@ class RayWorld:
     """Shards spread over Ray workers, a processor each. Call `ray.init` first."""
 
     def __init__(self, settings: Settings, workers: int) -> None:
-        shards = settings.recipes()
+        shards = settings.bounds
         if not 1 <= workers <= len(shards):
             raise ValueError(
                 f"workers must be from 1 to the number of shards, {len(shards)}, got {workers}."

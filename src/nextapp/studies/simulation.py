@@ -11,8 +11,9 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from nextapp.data.cutting import Split
 from nextapp.evaluation import Exam, exam, find_preset
 from nextapp.evaluation.static import score_predictions, user_means
 from nextapp.fleet.clip import public_clips, public_seed
-from nextapp.fleet.columns import Fleet, Recipe, recipes
+from nextapp.fleet.columns import Fleet
 from nextapp.fleet.reporting import Sums
 from nextapp.fleet.rounds import PlacedFleet, ReportSum, check_device, estimate_sum, place_fleet
 from nextapp.fleet.stepping import solve_user_vectors
@@ -91,7 +92,11 @@ class Settings:
         if self.mechanism != "identity" and self.epsilon is None:
             raise ValueError(f"the mechanism {self.mechanism!r} needs an epsilon.")
         object.__setattr__(self, "training", replace(self.training, dim=self.dim))
-        self.recipes()
+        if self.shards > self.phones:
+            raise ValueError(
+                f"{self.phones:,} phones can be cut in 1 to {self.phones:,} shards, got "
+                f"{self.shards}."
+            )
         self.build_mechanism(1.0)
 
     @property
@@ -99,9 +104,11 @@ class Settings:
         """Parameters of all phones: first the fleet, then the sample outside it."""
         return synthetic.fleet_parameters(self.phones + self.sample, self.apps, self.days)
 
-    def recipes(self) -> list[Recipe]:
-        """How the phones of each shard are made."""
-        return recipes(self.phones, self.shards, self.parameters, self.seed)
+    @property
+    def bounds(self) -> list[tuple[int, int]]:
+        """The first phone of each shard, and the one after its last; almost equally many."""
+        cuts = np.linspace(0, self.phones, self.shards + 1).astype(int).tolist()
+        return list(pairwise(cuts))
 
     def build_mechanism(self, clip: float) -> Mechanism:
         return mechanism_for_simulation(self.mechanism, self.epsilon, self.apps, self.dim, clip)
@@ -115,12 +122,15 @@ class LocalWorld:
     """Shards in this process, by default all; they run on a `device` of `nextapp.fleet.rounds`."""
 
     def __init__(
-        self, settings: Settings, shards: Iterable[Recipe] | None = None, device: str = "cpu"
+        self,
+        settings: Settings,
+        shards: Sequence[tuple[int, int]] | None = None,
+        device: str = "cpu",
     ) -> None:
         check_device(device)
         self.settings = settings
         self.device = device
-        self.shards = settings.recipes() if shards is None else list(shards)
+        self.shards = settings.bounds if shards is None else shards
         self._placed: dict[int, PlacedFleet] = {}
 
     def __call__(self, broadcast: Broadcast, mechanism: Mechanism) -> Sums:
@@ -132,7 +142,10 @@ class LocalWorld:
     def _fleet(self, number: int) -> PlacedFleet:
         if number in self._placed:
             return self._placed[number]
-        placed = place_fleet(self.shards[number].build(), self.device)
+        fleet = Fleet.of_synthetic(
+            self.settings.parameters, self.settings.seed, *self.shards[number]
+        )
+        placed = place_fleet(fleet, self.device)
         if self.settings.keep_shards:
             self._placed[number] = placed
         return placed

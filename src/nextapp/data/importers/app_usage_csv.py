@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from nextapp.data.importers.content import MOST_EVENTS, Content, is_month_first_in
 from nextapp.data.importers.events import Event, Format, Found
-from nextapp.data.times import dates_and_clocks
+from nextapp.data.times import local_time
 
 _DATE = re.compile(r"\d{1,4}\s?[-./]\s?\d{1,2}\s?[-./]\s?\d{1,4}\.?")
 _TIME = re.compile(r"\D{0,8}\d{1,2}[:.]\d{2}([:.]\d{2})?\D{0,8}")
@@ -73,22 +73,21 @@ def _rows(content: Content) -> Iterator[list[str]]:
 
 
 def read(content: Content) -> Found:
-    """Every row except the header and bad rows is a launch; times are local."""
+    """Every row except the header and empty ones is a launch; times are local."""
     places = _places(list(islice(_rows(content), _LOOKED_AT)))
     assert places is not None, "only what `recognise` has seen is read"
-    rows = _rows(content)
-    next(rows)
-    good, n_bad = [], 0
-    for row in rows:
-        if len(row) > max(places) and row[places.app]:
-            good.append(row)
-        else:
-            n_bad += 1
-    names, dates, clocks = ([row[place] for row in good] for place in places)
+    rows = list(_rows(content))[1:]
+    good = [row for row in rows if len(row) > max(places) and row[places.app]]
+    dates = [row[places.date] for row in good]
     month_first = is_month_first_in(dates, content.dates, content.name)
-    times = dates_and_clocks(dates, clocks, month_first=month_first)
-    events = [Event(name, time) for name, time in zip(names, times, strict=True)]
-    return Found(events, changes_only=False, n_bad=n_bad)
+    events = [
+        Event(
+            row[places.app],
+            local_time(f"{row[places.date]} {row[places.clock]}", month_first=month_first),
+        )
+        for row in good
+    ]
+    return Found(events, changes_only=False, n_bad=len(rows) - len(good))
 
 
 FORMAT = Format(

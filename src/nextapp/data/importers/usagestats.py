@@ -7,7 +7,7 @@ from datetime import datetime
 
 from nextapp.data.importers.content import MOST_EVENTS, Content, is_month_first_in
 from nextapp.data.importers.events import Event, Format, Found
-from nextapp.data.times import dates_and_clocks
+from nextapp.data.times import local_time
 
 _LINE = re.compile(
     r'^[ \t]*time="(?P<time>[^"\n]{4,60})"[ \t]+type=(?P<type>[A-Z0-9_]{1,60})'
@@ -40,15 +40,13 @@ def read(content: Content) -> Found:
             n_events += 1
     texts = [time for _, section in sections for time, _ in section]
     month_first = is_month_first_in(texts, content.dates, content.name)
-    clocks = [_after_date(text) for text in texts]
-    parsed = iter(dates_and_clocks(texts, clocks, month_first=month_first))
     known: dict[str, tuple[datetime, datetime]] = {}
     events: list[Event] = []
     n_bad = 0
     for user, section in sections:
         read_here = []
-        for _, package in section:
-            when = next(parsed)
+        for text, package in section:
+            when = local_time(text, month_first=month_first)
             n_bad += when is None
             if when is not None and not _within(when, known.get(user)):
                 read_here.append(Event(package, when, user=user))
@@ -63,11 +61,6 @@ def read(content: Content) -> Found:
 
 def _within(when: datetime, span: tuple[datetime, datetime] | None) -> bool:
     return span is not None and span[0] <= when <= span[1]
-
-
-def _after_date(text: str) -> str:
-    """The time of day after a date: what follows the first space or comma."""
-    return re.split(r"[ ,\u202f\u00a0]+", text.strip(), maxsplit=1)[-1]
 
 
 FORMAT = Format(
