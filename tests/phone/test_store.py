@@ -281,7 +281,7 @@ def test_a_disk_that_fails_to_sync_is_told_at_the_next_launch(tmp_path, monkeypa
     monkeypatch.setattr(os, "fsync", fsync)
     store.add("chat", NOON)
     assert failed.wait(60.0)
-    while store._flusher._failed is None:  # the thread is about to note it
+    while store._failed is None:  # the thread is about to note it
         time.sleep(0.001)
     with pytest.raises(StoreFull, match="Input/output"):
         store.add("chat", NOON)

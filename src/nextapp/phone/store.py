@@ -217,7 +217,10 @@ class Store:
                 f"'nextapp phone init'; if it was, its history and its ledger are lost."
             )
         self._ledger: Ledger | None = None
-        self._flusher: _Flusher | None = None
+        self._flush_after = flush_after
+        self._timer: threading.Timer | None = None
+        self._is_due = False  # a flush, by the timer
+        self._failed: OSError | None = None  # the last one
         self._connection = sqlite3.connect(
             self.path, timeout=patience, isolation_level=None, check_same_thread=False
         )
@@ -231,8 +234,6 @@ class Store:
         except BaseException:
             self._connection.close()
             raise
-        if flush_after is not None:
-            self._flusher = _Flusher(self._sync_wal, flush_after)
 
     @classmethod
     def create(
@@ -376,8 +377,7 @@ class Store:
             with self._transaction():
                 self._number_of(name)
                 row = self._connection.execute(_ADD, (clock, zone, name)).fetchone()
-        if self._flusher is not None:
-            self._flusher.wake()
+        self._flush_soon()
         number, app = row
         return Launch(number, app, clock, zone, name)
 
@@ -759,8 +759,7 @@ class Store:
 
     def flush(self) -> None:
         """All that was kept so far is on the disk itself when this returns."""
-        if self._flusher is not None:
-            self._flusher.check()
+        self._raise_failed()
         try:
             self._sync_wal()
         except OSError as error:
@@ -811,8 +810,9 @@ class Store:
         """Flush and close. Closing twice is no error."""
         if self._wal < 0:
             return
-        if self._flusher is not None:
-            self._flusher.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join()
         try:
             with suppress(OSError):
                 self._sync_wal()
@@ -826,6 +826,29 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _flush_soon(self) -> None:
+        """Flush once in a while, by a thread of its own, however many launches come meanwhile."""
+        if self._flush_after is None or self._is_due:
+            return
+        self._raise_failed()
+        self._is_due = True
+        self._timer = threading.Timer(self._flush_after, self._flush_now)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _flush_now(self) -> None:
+        self._is_due = False
+        try:
+            self._sync_wal()
+        except OSError as error:
+            self._failed = error
+
+    def _raise_failed(self) -> None:
+        """Raise what went wrong in the thread, once."""
+        if self._failed is not None:
+            failed, self._failed = self._failed, None
+            raise StoreFull(f"launches could not be flushed to the disk: {failed}.") from failed
 
     def _sync_wal(self) -> None:
         """Push the WAL to the disk. Its frames are in order, so the disk holds a prefix of them.
@@ -968,47 +991,3 @@ class Witness:
             return
         record = {"store": self._store, **spending._asdict()}
         write_atomically(self.path, json.dumps(record).encode())
-
-
-class _Flusher:
-    """A thread that flushes a while after it was woken, however often that happened meanwhile."""
-
-    def __init__(self, flush: Callable[[], None], after: float) -> None:
-        self._flush = flush
-        self._after = after
-        self._woken = threading.Event()
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._failed: OSError | None = None
-
-    def wake(self) -> None:
-        if self._woken.is_set():
-            return
-        self.check()
-        self._woken.set()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="phone-flush", daemon=True)
-            self._thread.start()
-
-    def check(self) -> None:
-        """Raise what went wrong in the thread, once."""
-        if self._failed is not None:
-            failed, self._failed = self._failed, None
-            raise StoreFull(f"launches could not be flushed to the disk: {failed}.") from failed
-
-    def stop(self) -> None:
-        self._stopped.set()
-        self._woken.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _work(self) -> None:
-        while True:
-            self._woken.wait()
-            if self._stopped.wait(self._after):
-                return
-            self._woken.clear()
-            try:
-                self._flush()
-            except OSError as error:
-                self._failed = error
