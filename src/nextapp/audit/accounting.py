@@ -16,6 +16,7 @@ Needs SciPy and Google's dp-accounting: ``pip install 'nextapp[lab]'``.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
 from collections.abc import Iterator
@@ -163,18 +164,9 @@ def without_senders(epsilon: float, *phones: int) -> str:
 
 
 def hockey_stick(at: float, epsilon: float, phones: int) -> float:
-    """H(P, Q; `at`) of one shuffled round: the δ for which it is (`at`, δ)-private."""
-    _check_epsilon(epsilon)
-    _check_count("phones", phones)
-    return _hockey_stick(at, epsilon, *_clones(epsilon, phones))
+    """H(P, Q; `at`) of one shuffled round: the δ for which it is (`at`, δ)-private.
 
-
-def _hockey_stick(
-    at: float, epsilon: float, clones: npt.NDArray[np.int64], weights: Floats
-) -> float:
-    """The same for given numbers of clones c and their weights.
-
-    With q = e^ε/(1 + e^ε), r = 1 − q and x the first entry of the pair,
+    With q = e^ε/(1 + e^ε), r = 1 − q, c clones and x the first entry of the pair,
 
         P(x)/Q(x) = (q x + r (c + 1 − x)) / (r x + q (c + 1 − x)),
 
@@ -182,6 +174,7 @@ def _hockey_stick(
     tails of A ~ Bin(c, ½).
     """
     binom = _lab("scipy.stats").binom
+    clones, weights = _clones(epsilon, phones)
     q, r = _truth_and_lie(epsilon)
     gap, more, less = math.tanh(epsilon / 2), math.expm1(at), -math.expm1(-at)  # gap is q − r
     # P(x) > e^at Q(x)  <=>  x (q − r)(1 + e^at) > (c + 1)(q e^at − r); both sides over e^at
@@ -195,19 +188,19 @@ def _hockey_stick(
 
 def _one_round(epsilon: float, phones: int, delta: float) -> float:
     """The smallest ε with H(P, Q; ε) <= delta; H decreases in ε and is 0 at the local ε."""
-    clones, weights = _clones(epsilon, phones)
-    if _hockey_stick(0.0, epsilon, clones, weights) <= delta:
+    if hockey_stick(0.0, epsilon, phones) <= delta:
         return 0.0
     low, high = 0.0, epsilon
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
-        if _hockey_stick(middle, epsilon, clones, weights) <= delta:
+        if hockey_stick(middle, epsilon, phones) <= delta:
             high = middle
         else:
             low = middle
     return high
 
 
+@functools.cache
 def _clones(epsilon: float, phones: int) -> tuple[npt.NDArray[np.int64], Floats]:
     """Values of C and their probabilities, without `_TAIL` at either end.
 

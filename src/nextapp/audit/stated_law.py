@@ -31,7 +31,7 @@ from scipy import stats
 
 from nextapp.audit.black_box import worst_pair
 from nextapp.privacy import FiniteMechanism, Mechanism
-from nextapp.randomness import Bits, KeyedBits, Words, exp_from_below
+from nextapp.randomness import KeyedBits, Words, exp_from_below
 from nextapp.wire import Floats, Report
 
 SEEDS = 2
@@ -192,12 +192,10 @@ def frequencies(mechanism: FiniteMechanism, n_reports: int, seed: int, false_ala
     for number, gradient in enumerate(gradients):
         word, reports = reports_of[number % len(reports_of)]
         bits = KeyedBits(seed, phone=number, purpose="fit")
-        source = bits if word is None else _SameFirstWord(word, bits)
-        counts: Counter[bytes] = Counter()
-        for _ in range(n_reports):
-            counts[mechanism.encode(gradient, source).to_bytes()] += 1
-            if isinstance(source, _SameFirstWord):
-                source.begin()
+        coins = None if word is None else _OneWord(word)
+        counts = Counter(
+            mechanism.encode(gradient, bits, coins=coins).to_bytes() for _ in range(n_reports)
+        )
         expected = np.array(
             [n_reports * float(mechanism.probability(r, gradient)) for r in reports]
         )
@@ -266,21 +264,11 @@ def _cells(expected: Floats) -> npt.NDArray[np.intp]:
     return np.minimum(cells, max(0, n_cells - 1))  # remaining entries join the last cell
 
 
-class _SameFirstWord:
-    """Bits whose first word, the seed of a report, is always the same."""
+class _OneWord:
+    """Coins that are always this word, the seed of a report."""
 
-    def __init__(self, word: int, bits: Bits) -> None:
+    def __init__(self, word: int) -> None:
         self._word = word
-        self._bits = bits
-        self._at_start = True
-
-    def begin(self) -> None:
-        """Start the next report."""
-        self._at_start = True
 
     def words(self, n: int) -> Words:
-        words = self._bits.words(n)
-        if self._at_start and n:
-            words[0] = self._word
-            self._at_start = False
-        return words
+        return np.full(n, self._word, np.uint64)
