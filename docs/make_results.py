@@ -202,8 +202,8 @@ def _machine(parts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         minutes = sum(each["seconds"][1] for each in mine) / 60
         yield f"- {len(mine)} parts on {words}: {minutes:.0f} minutes of a processor."
     yield (
-        "\nTwo parts at a time on two cores (`--jobs 2`), one thread of linear algebra each. Other "
-        "work shared the cores, so a part took longer than its processor time.\n"
+        "\nSeveral parts ran at a time (`--jobs`) and shared the cores, so that a part may have "
+        "taken longer than its processor time.\n"
     )
 
 
