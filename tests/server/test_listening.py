@@ -23,7 +23,7 @@ from servers import SETTINGS, Client, ServerProcess, report_of, until
 from nextapp.cli.commands import app
 from nextapp.server import certificates
 from nextapp.server.folders import open_federation
-from nextapp.server.listening import Acceptor, OnceInAWhile, Seat, ServerLimits, network_of
+from nextapp.server.listening import Acceptor, OnceInAWhile, ServerLimits, network_of
 from nextapp.server.operator import OPERATOR_SECRET, Metrics
 
 DIGEST = b"GET /v1/digest HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -180,17 +180,17 @@ def test_a_site_with_many_ipv6_networks_does_not_take_the_room_of_all():
         acceptor = Acceptor(opened, lambda seat: None, limits, Metrics())
         hosts = [f"2001:db8:1:{number:x}::7" for number in range(20)]
         seats = [
-            Seat(acceptor, network_of(host))
+            acceptor.seat(network_of(host))
             for host in hosts * 5
             if acceptor.refusal(network_of(host)) is None
         ]
         assert len(seats) == 25
         assert acceptor.refusal(network_of("2001:db8:2::7")) is None
         assert acceptor.refusal("192.0.2.1") is None
-        seats[0].free()
+        seats[0]()
         assert acceptor.refusal(network_of(hosts[0])) is None
         for _ in range(10):
-            Seat(acceptor, "192.0.2.1")
+            acceptor.seat("192.0.2.1")
         assert acceptor.refusal("192.0.2.1") == "too_many_of_one_address"
         assert acceptor.refusal("192.0.2.2") is None
 

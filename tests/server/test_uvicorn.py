@@ -10,7 +10,6 @@ import tomllib
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import uvicorn
@@ -82,7 +81,7 @@ def test_a_connection_has_what_is_read_of_it():
             config=config,
             server_state=server.server_state,
             app_state=server.lifespan.state,
-            seat=SimpleNamespace(free=lambda: seen.append(("freed", False, False, False))),
+            free=lambda: seen.append(("freed", False, False, False)),
         )
         transport = Transport()
         connection.connection_made(transport)
@@ -125,7 +124,7 @@ def test_an_error_raised_while_a_head_is_parsed_is_the_parsers_to_catch():
         config.load()
         state = uvicorn.Server(config).server_state
         connection = limited_protocol(limits, Metrics())(
-            config=config, server_state=state, app_state={}, seat=SimpleNamespace(free=bool)
+            config=config, server_state=state, app_state={}, free=bool
         )
         transport = Transport()
         connection.connection_made(transport)

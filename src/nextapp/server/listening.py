@@ -160,8 +160,8 @@ def limited_protocol(limits: ServerLimits, metrics: Metrics) -> type[HttpToolsPr
     """uvicorn's protocol for one connection, within these limits.
 
     A request must be there, head and body, within `request_seconds` of its first byte (of the
-    connection, for the first one), and its answer taken within `response_seconds` more. ``seat``
-    is freed when the connection has ended; see `Seat`.
+    connection, for the first one), and its answer taken within `response_seconds` more. ``free``
+    is called when the connection has ended; see `Acceptor.seat`.
     """
 
     class Guarded(HttpToolsProtocol):
@@ -171,9 +171,9 @@ def limited_protocol(limits: ServerLimits, metrics: Metrics) -> type[HttpToolsPr
         _n_fields = 0  # bytes of the head as parsed
         _cycles: tuple[Any, ...] = ()  # requests of this connection that are not answered
 
-        def __init__(self, *, seat: Any, **options: Any) -> None:
+        def __init__(self, *, free: Callable[[], None], **options: Any) -> None:
             super().__init__(**options)
-            self._seat = seat
+            self._free = free
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -184,7 +184,7 @@ def limited_protocol(limits: ServerLimits, metrics: Metrics) -> type[HttpToolsPr
             for cycle in self._cycles:  # uvicorn tells the latest one only
                 cycle.disconnected = True
             super().connection_lost(exc)
-            self._seat.free()
+            self._free()
 
         def shutdown(self) -> None:
             """The server stops; a client that has just connected is served first."""
@@ -325,26 +325,13 @@ def room_for_connections(wanted: int) -> int:
     return max(1, min(wanted, soft - _OTHER_FILES))
 
 
-class Seat:
-    """The place of one connection among those that may be open; freed once, when it has ended."""
-
-    def __init__(self, acceptor: Acceptor, network: str) -> None:
-        self._acceptor, self._network, self._taken = acceptor, network, True
-        acceptor.count(network, 1)
-
-    def free(self) -> None:
-        if self._taken:
-            self._taken = False
-            self._acceptor.count(self._network, -1)
-
-
 class Acceptor:
     """Takes connections from a socket, each with a seat, and hands them to a protocol.
 
     Parameters
     ----------
     protocol
-        Makes the protocol of a connection; it frees the seat when the connection has ended.
+        Makes the protocol of a connection, which frees its seat when it has ended.
     trusted
         Addresses of proxies, which hold connections for others: as many as there is room for.
     """
@@ -352,7 +339,7 @@ class Acceptor:
     def __init__(
         self,
         opened: socket.socket,
-        protocol: Callable[[Seat], asyncio.Protocol],
+        protocol: Callable[[Callable[[], None]], asyncio.Protocol],
         limits: ServerLimits,
         metrics: Metrics,
         *,
@@ -369,7 +356,13 @@ class Acceptor:
         self._accepting: asyncio.Task[None] | None = None
         opened.setblocking(False)
 
-    def count(self, network: str, n: int) -> None:
+    def seat(self, network: str) -> Callable[[], None]:
+        """Take the place of a connection; what is returned frees it, once."""
+        taken = [network]
+        self._count(network, 1)
+        return lambda: self._count(taken.pop(), -1) if taken else None
+
+    def _count(self, network: str, n: int) -> None:
         for part in (network, site_of(network)):
             self._held[part] += n
             if not self._held[part]:
@@ -404,7 +397,7 @@ class Acceptor:
                 connection.close()
                 self._drop(why)
                 continue
-            task = loop.create_task(self._connect(connection, Seat(self, network)))
+            task = loop.create_task(self._connect(connection, self.seat(network)))
             self._handshakes.add(task)
             task.add_done_callback(self._handshakes.discard)
 
@@ -427,7 +420,7 @@ class Acceptor:
             self._drop("no_files")
             await asyncio.sleep(_NO_FILES_SECONDS)
 
-    async def _connect(self, connection: socket.socket, seat: Seat) -> None:
+    async def _connect(self, connection: socket.socket, free: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
         tls: dict[str, Any] = {}
         if self._certificate is not None:
@@ -435,10 +428,10 @@ class Acceptor:
             tls = {"ssl": self._certificate.context, "ssl_handshake_timeout": patience}
         try:
             await loop.connect_accepted_socket(
-                functools.partial(self._protocol, seat), connection, **tls
+                functools.partial(self._protocol, free), connection, **tls
             )
         except (OSError, asyncio.CancelledError) as error:  # ssl.SSLError and TimeoutError, too
-            seat.free()
+            free()
             connection.close()
             if isinstance(error, asyncio.CancelledError):
                 raise
@@ -523,13 +516,13 @@ def serve(
     async def run() -> None:
         server = _Server(config)
 
-        def protocol(seat: Seat) -> asyncio.Protocol:
+        def protocol(free: Callable[[], None]) -> asyncio.Protocol:
             made: Any = config.http_protocol_class
             return made(  # type: ignore[no-any-return]
                 config=config,
                 server_state=server.server_state,
                 app_state=server.lifespan.state,
-                seat=seat,
+                free=free,
             )
 
         server.acceptor = Acceptor(

@@ -210,14 +210,12 @@ class Driver:
 
     def _ask_keys(self, round: Round) -> None:
         """Before the first round: a broadcast without keys could be answered by no phone."""
-        n_asked, give_up = len(self.post.addresses()), self._clock() + self.pace.patience
-        while (n_named := len(self._counts())) < n_asked:
-            if n_named and self._clock() >= give_up:
-                break
-            self._send(lambda known: None if known.answered else Letter("keys", round))
-            self._take_answers()
-            self._sleep(self._breath)
-        self.coordinator.publish(self._named_keys())
+        while not self.coordinator.keys:
+            self._ask(
+                Letter("keys", round),
+                lambda answers: len(answers) >= max(1, len(self.post.addresses())),
+            )
+            self.coordinator.publish(self._named_keys())
         self.coordinator.save()
         self._known = {}
 
@@ -286,19 +284,21 @@ class Driver:
     def _tallies(self, round: Round) -> list[Reduced]:
         """Close the round everywhere; the sums that come back in time, one a gateway."""
         expected = {answer.gateway for answer in self._counts()}
-        self._known = {}
-        sums: dict[str, Reduced] = {}
-        give_up = self._clock() + self.pace.patience
-        while not expected <= sums.keys() and self._clock() < give_up:
-            self._send(lambda known: None if known.answered else Letter("close", round))
-            self._take_answers(to_close=True)
-            for answer in self._counts():
-                if answer.reduced is not None:
-                    sums[answer.gateway] = answer.reduced
-            self._sleep(self._breath)
-        for lost in sorted(expected - sums.keys()):
+        letter = Letter("close", round)
+        answers = self._ask(letter, lambda answers: expected <= {a.gateway for a in answers})
+        for lost in sorted(expected - {answer.gateway for answer in answers}):
             self._say(f"round {round.number}: gateway {lost} is lost, and its reports with it.")
-        return list(sums.values())
+        return [answer.reduced for answer in answers if answer.reduced is not None]
+
+    def _ask(self, letter: Letter, enough: Callable[[list[Answer]], bool]) -> list[Answer]:
+        """Send a letter to all, until that is enough or the patience ends; the answers."""
+        self._known = {}
+        give_up = self._clock() + self.pace.patience
+        while not enough(answers := self._counts()) and self._clock() < give_up:
+            self._send(lambda known: None if known.answered else letter)
+            self._take_answers(to_close=letter.kind == "close")
+            self._sleep(self._breath)
+        return answers
 
     def _send(self, letter_for: Callable[[_Known], Letter | None]) -> None:
         now = self._clock()
