@@ -127,7 +127,7 @@ def test_an_excel_file_is_recognised(run):
     for words in (
         ["data", "describe", "book.xlsx"],
         ["evaluate", "book.xlsx", "--user-column", "who"],
-        ["predict", "no-model", "--history", "book.xlsx"],
+        ["predict", "book.xlsx", "--history", "book.xlsx"],
     ):
         text = " ".join(run(*words, code=1).split())
         assert "book.xlsx: this is an Excel file: save it as CSV" in text, words
