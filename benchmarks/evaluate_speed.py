@@ -26,6 +26,7 @@ from rich.table import Table
 from nextapp.data.cutting import Split
 from nextapp.data.loading import load
 from nextapp.evaluation import Exam, exam, find_preset, mark
+from nextapp.evaluation.lab_seqmf import LabSeqMF
 from nextapp.predictors import Predictor, Question
 from nextapp.predictors.factorised import SeqMF
 from nextapp.predictors.rivals import MFU, MRU, SR
@@ -126,7 +127,7 @@ def main() -> None:
     phones = math.ceil(options.launches / 1_350)
     log = load(f"synthetic:lsapp,phones={phones}", seed=0)
     test = exam(log, Split.parse("fraction:0.2,0,0.8"), find_preset("paper"))
-    seqmf = SeqMF(frozen(Training(dim=32)), seed=0)
+    seqmf = LabSeqMF(frozen(Training(dim=32)), seed=0)
     predictors: list[Predictor] = [MRU(), MFU(), SR(), seqmf]
     for predictor in predictors:
         predictor.fit(test.history)

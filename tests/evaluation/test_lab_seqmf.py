@@ -5,9 +5,9 @@ import pytest
 
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation.lab_seqmf import LabSeqMF
-from nextapp.predictors.factorised import SeqMF
 from nextapp.predictors.training import Training
 from nextapp.wire import ModelSettings
+from slow_seqmf import SeqMF
 
 
 def some_log(rng, n_users=7, n_apps=12) -> LaunchLog:

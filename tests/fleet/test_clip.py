@@ -9,8 +9,8 @@ import pytest
 
 from nextapp.data import synthetic
 from nextapp.fleet.clip import history_lengths, public_clips, public_seed
-from nextapp.predictors.factorised import phones_of_log
 from nextapp.wire import Broadcast, ModelSettings
+from slow_seqmf import phones_of_log
 
 POPULATION = replace(synthetic.fleet_parameters(21, 30), days=1)
 

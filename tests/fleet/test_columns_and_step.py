@@ -8,9 +8,9 @@ from nextapp.data.log import LaunchLog
 from nextapp.fleet.columns import Fleet, each_range, in_ranges
 from nextapp.fleet.reporting import Sums, sum_reports
 from nextapp.fleet.stepping import solve_user_vectors
-from nextapp.predictors.factorised import phones_of_log
 from nextapp.privacy import mechanism
 from nextapp.wire import Broadcast, ModelSettings
+from slow_seqmf import phones_of_log
 
 READINGS = ["example", "equation", "authors", "none"]
 

@@ -14,10 +14,10 @@ from nextapp.fleet.rounds import (
     zero_phones,
 )
 from nextapp.learners import SeqMFLearner, run_round, sgd
-from nextapp.predictors.factorised import phones_of_log
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.wire import ModelSettings
+from slow_seqmf import phones_of_log
 
 N_APPS, DIM, LAM, RATE = 30, 4, 0.3, 0.1
 PLAIN = mechanism("identity", n_apps=N_APPS, d=DIM)

@@ -8,10 +8,10 @@ from nextapp.data.cutting import Split
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import exam, find_preset, mark
 from nextapp.learners import OPTIMISERS
-from nextapp.predictors.factorised import SeqMF, phones_of_log, train
 from nextapp.predictors.rivals import SR, Counts, Random, table_pairs
 from nextapp.predictors.training import OPTIMISER_NAMES, Training, frozen, without_sequence
 from nextapp.wire import ModelSettings
+from slow_seqmf import SeqMF, phones_of_log, train
 
 
 @pytest.fixture

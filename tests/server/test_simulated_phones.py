@@ -23,7 +23,6 @@ from nextapp.phone.commands import status_lines
 from nextapp.phone.core import PhoneCore
 from nextapp.phone.phone import rows_and_buckets
 from nextapp.predictor import Habits
-from nextapp.predictors.factorised import phones_of_log as cores_of
 from nextapp.privacy import mechanism
 from nextapp.privacy.tokens import Token
 from nextapp.privacy.walsh import fewest_bits
@@ -33,6 +32,7 @@ from nextapp.server.settings import settings_of
 from nextapp.server.simulated_phones import SimulatedPhones, launches
 from nextapp.table import bootstrap_means, interval
 from nextapp.wire import Broadcast, ModelSettings, ReportRequest
+from slow_seqmf import phones_of_log as cores_of
 
 PHONES, ROUNDS = 12, 3
 

@@ -1,7 +1,6 @@
 """SeqMF as it is measured: trained by compiled rounds over the phones of a log.
 
-The same rounds as `nextapp.predictors.factorised.train`, which runs them with `PhoneCore` as on
-phones; a test checks that both agree (float64, 1e-9).
+A test compares them with rounds of `PhoneCore`, as phones run them (float64, 1e-9).
 """
 
 from __future__ import annotations
@@ -35,7 +34,8 @@ class LabSeqMF(SeqMF):
         *,
         window: float = 0.0,
     ) -> None:
-        super().__init__(training, seed, name, progress)
+        super().__init__(training, seed, name)
+        self.progress = progress
         self.window = window
 
     def fit(self, history: LaunchLog) -> None:

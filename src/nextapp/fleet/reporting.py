@@ -168,9 +168,10 @@ def gradients_of_blocks(
         x, loss = gradients(first, last, columns, terms_, user_vectors, reporting, solving, limit)
         if not np.isfinite(x.squares).all():
             phone = fleet.first_phone + x.phones[~np.isfinite(x.squares)][0]
-            raise ValueError(
+            raise FloatingPointError(
                 f"the gradient of phone {phone} is not finite, or too long for its square to be; "
-                f"a report of it is refused. Have the app vectors grown without bound?"
+                f"a report of it is refused. If the app vectors have grown without bound, lower "
+                f"the learning rate."
             )
         if mechanism.ball != "none":
             into_balls(x, broadcast.app_vectors, ball, clip)

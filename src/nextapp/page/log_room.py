@@ -21,10 +21,8 @@ from nextapp.evaluation import metrics
 from nextapp.evaluation.revealing import Exam, FirstLaunches, Preset, exam_on, ranks
 from nextapp.evaluation.static import score_predictions
 from nextapp.page.catalogue import app_entry
-from nextapp.page.phone_room import TRAINING
 from nextapp.phone.ledger import DAY
 from nextapp.predictor import SESSION_GAP
-from nextapp.predictors.factorised import SeqMF
 from nextapp.predictors.nextapp import NextApp
 from nextapp.predictors.rivals import OnlineMFU, OnlineSROnDevice, Recents
 from nextapp.randomness import KeyedBits
@@ -44,7 +42,6 @@ MODELS = {
     "mru": "most recently used apps",
     "mfu": "most used apps",
     "sr-od": "what followed the last app",
-    "seqmf": "the paper's model",
 }
 
 
@@ -234,7 +231,7 @@ def _hits_of_all(exam: Exam) -> tuple[Floats, Any, Floats]:
     scores, competes = nextapp.score(chunk.questions), chunk.competes(asked)
     better, equal, _ = ranks(asked, competes, scores)
     hits = [metrics.values(better, equal, PRESET.ties, HIT_RATES)]
-    for rival in (Recents(), OnlineMFU(), OnlineSROnDevice(), SeqMF(TRAINING, 0)):
+    for rival in (Recents(), OnlineMFU(), OnlineSROnDevice()):
         rival.fit(exam.history)
         hits.append(score_predictions(exam, rival, HIT_RATES)[0])
     known = equal > 0

@@ -29,22 +29,19 @@ from nextapp.phone.core import Limits, PhoneCore
 from nextapp.phone.ledger import DAY, BudgetSpent, ClockError
 from nextapp.phone.store import Store, TooSoon
 from nextapp.predictor import Habits, Reason
-from nextapp.predictors import factorised
-from nextapp.predictors.training import Training
 from nextapp.privacy import Mechanism
 from nextapp.privacy.walsh import fewest_bits
 from nextapp.studies.reasons import words
 from nextapp.wire import Broadcast, Floats, ModelSettings, Report, ReportRequest, WireError
 
 SHOWN = 5  # suggestions
-MODELS = ("nextapp", "mru", "sr-od", "seqmf")
+MODELS = ("nextapp", "mru", "sr-od")
 EPSILON = Limits().per_report
 PRACTICE = "practice server in this page"
 MOST_LEARNT = 10_000  # largest number of launches that the phone has learnt at the start
 MOST_APPS = 200  # largest catalogue; rarer apps of a log are not in it, as on a real server
 SEED_BYTES = 8  # of a report by walsh; they do not depend on the launches
 PAUSE = 20.0  # assumed seconds between two taps
-TRAINING = Training(dim=16, rounds=20, rate=0.01)  # of SeqMF
 _LEAST_PART = 0.05  # smallest part of a score that gets a bar: a factor of 1.05
 _LEARNT_DAYS = 14
 
@@ -75,7 +72,6 @@ class Person:
     launches: Sequence[tuple[str, float]]
     n_learnt: int
     apps: tuple[str, ...]
-    broadcast: Broadcast
     is_synthetic: bool
     from_log: bool  # else one of the synthetic people that are always there
     n_older: int = 0  # launches left out before the learnt ones
@@ -83,7 +79,7 @@ class Person:
 
 @lru_cache(maxsize=8)
 def synthetic_person(number: int) -> Person:
-    """One of the synthetic people; SeqMF is trained on all the others."""
+    """One of the synthetic people."""
     log = collapse_repeats(synthetic.make(PERSON, 0))
     starts = log.starts.tolist()
     rows = slice(starts[number], starts[number + 1])
@@ -95,14 +91,10 @@ def synthetic_person(number: int) -> Person:
     launches = [
         (names[app], when) for app, when in zip(log.app[rows].tolist(), seconds, strict=True)
     ]
-    phones = factorised.phones_of_log(log)
-    del phones[number]
-    broadcast = factorised.train(phones, N_APPS, TRAINING, 0, tuple(names))
     first = seconds[0] + _LEARNT_DAYS * DAY
     n_learnt = sum(when < first for when in seconds)
-    return Person(
-        f"Synthetic person {number + 1}", launches, n_learnt, tuple(names), broadcast, True, False
-    )
+    name = f"Synthetic person {number + 1}"
+    return Person(name, launches, n_learnt, tuple(names), True, False)
 
 
 def person_of_log(
@@ -116,13 +108,7 @@ def person_of_log(
     n_learnt = max(1, 2 * len(launches) // 3)
     n_older = max(0, n_learnt - MOST_LEARNT)
     recent, n_learnt = launches[n_older:], n_learnt - n_older
-    phone = PhoneCore()
-    rows = {app: row for row, app in enumerate(apps)}
-    for app, when in recent[:n_learnt]:
-        if app in rows:
-            phone.observe(rows[app], when)
-    broadcast = factorised.train([phone], len(apps), TRAINING, 0, apps)
-    return Person(name, recent, n_learnt, apps, broadcast, is_synthetic, True, n_older)
+    return Person(name, recent, n_learnt, apps, is_synthetic, True, n_older)
 
 
 class PhoneSession:
@@ -134,10 +120,8 @@ class PhoneSession:
         self._numbers = {app: number for number, app in enumerate(person.apps)}
         self._names = list(person.apps)
         self._phone = PhoneCore(habits=Habits())
-        self._seqmf = PhoneCore()
         self._followers: dict[int, dict[int, int]] = {}
         self._last: int | None = None
-        self._solved = -1.0
         self._clock = 0.0
         self._n_predicted = 0
         self._hits = {model: np.zeros(2) for model in MODELS}  # at 1 and at 5
@@ -145,7 +129,6 @@ class PhoneSession:
         self._asked = _practice_broadcast(person.apps)
         self._reports: list[dict[str, Any]] = []
         self._place = 0
-        self._seqmf.take(person.broadcast)
         for app, when in person.launches[: person.n_learnt]:
             self._observe(self._number(app), when)
             self._place += 1
@@ -169,7 +152,6 @@ class PhoneSession:
     def _observe(self, app: int, when: float) -> None:
         when = max(when, self._clock)
         self._phone.observe(app, when)
-        self._seqmf.observe(app, when)
         if self._last is not None:
             after = self._followers.setdefault(self._last, {})
             after[app] = after.get(app, 0) + 1
@@ -178,20 +160,12 @@ class PhoneSession:
     def _launch(self, app: int, when: float) -> None:
         """A launch that all models predict first, of another app than the open one."""
         when = max(when, self._clock)
-        if when // DAY != self._solved:
-            self._solved = when // DAY
-            self._seqmf.solve()
         open_app = self._phone.open_app(when)
         if app != open_app:
             by_nextapp = self._phone.predict(len(self._names), when)
             place = by_nextapp.index(app) + 1 if app in by_nextapp else 0
             others = [each for each in self._phone.candidates if each != open_app]
-            ranked = {
-                "nextapp": by_nextapp,
-                "mru": others,
-                "seqmf": self._seqmf.predict(SHOWN, when),
-            }
-            for model, apps in ranked.items():
+            for model, apps in (("nextapp", by_nextapp), ("mru", others)):
                 self._hits[model] += (apps[:1] == [app], app in apps[:SHOWN])
             self._hits["sr-od"] += self._hits_of_sr(app, others)
             self._n_predicted += 1

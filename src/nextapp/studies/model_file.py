@@ -21,10 +21,10 @@ from nextapp.data.cutting import collapse_repeats
 from nextapp.data.importers import read_known
 from nextapp.data.importers.content import Content
 from nextapp.data.log import LaunchLog
+from nextapp.evaluation.lab_seqmf import LabSeqMF
 from nextapp.phone.core import LightReason, PhoneCore
 from nextapp.phone.phone import rows_and_buckets
 from nextapp.predictor import Habits, Reason
-from nextapp.predictors import factorised
 from nextapp.predictors.pooled import OtherPhones, pool_phones
 from nextapp.progress import Progress
 from nextapp.settings import unknown
@@ -91,16 +91,15 @@ def _train_seqmf(
     log: LaunchLog, experiment: Experiment, report: Progress
 ) -> tuple[Tensors, Words, dict[str, Any]]:
     """Federated rounds over all phones of the log."""
-    phones = factorised.phones_of_log(log)
-    trained = factorised.train(
-        phones, log.n_apps, experiment.seqmf, experiment.seed, log.apps, report
-    )
+    training = experiment.seqmf
+    trained = LabSeqMF(training, experiment.seed, progress=report)
+    trained.fit(log)
     words = {
-        "round": str(trained.round),
-        "settings": json.dumps(asdict(trained.settings)),
-        "training": json.dumps(training_values(experiment.seqmf)),
+        "round": str(training.rounds),
+        "settings": json.dumps(asdict(training.model)),
+        "training": json.dumps(training_values(training)),
     }
-    sizes = {"dim": trained.dim, "rounds": trained.round}
+    sizes = {"dim": training.dim, "rounds": training.rounds}
     return {"app_vectors": trained.app_vectors}, words, sizes
 
 

@@ -233,7 +233,7 @@ def _launch_step(
     found = fleet.card.download(flags)
     bad = int(found[1])
     if bad < 2**64 - 1:
-        raise ValueError(
+        raise FloatingPointError(
             f"the gradient of phone {fleet.first_phone + bad} is not finite, or too long for its "
             f"square to be; a report of it is refused. Have the app vectors grown without bound?"
         )

@@ -4,7 +4,7 @@ import { bars, choices as choiceBars, columns, draw, flow, intervals, scale, wee
 import { $, h, icon, number, percent, speak, tile } from "./dom.js";
 import { forgetLog, logIsThere, playLog } from "./phone.js";
 
-const MODELS = { nextapp: "nextapp", mru: "MRU", mfu: "MFU", "sr-od": "SR-od", seqmf: "SeqMF" };
+const MODELS = { nextapp: "nextapp", mru: "MRU", mfu: "MFU", "sr-od": "SR-od" };
 let begun = false, most = 64 << 20;
 
 export async function start(about) {
@@ -123,7 +123,7 @@ function measuredCards(found) {
     h("article", { class: "card w6" }, h("h2", {}, "Which model predicts you best"),
       h("p", { class: "sentence" }, h("b", {}, MODELS[measured.best]), `: the app was among its five suggestions in ${percent(best.at_5.mean)} of ${number(measured.n)} launches. `, sure ? `${MODELS[measured.second]} is behind by ${(100 * ahead.mean).toFixed(1)} points (${(100 * ahead.low).toFixed(1)} to ${(100 * ahead.high).toFixed(1)}).` : `The difference to ${MODELS[measured.second]} (${(100 * ahead.mean).toFixed(1)} points, ${(100 * ahead.low).toFixed(1)} to ${(100 * ahead.high).toFixed(1)}) is not significant.`),
       chart(intervals(Object.entries(measured.models).map(([name, each]) => ({ name: MODELS[name], meaning: each.meaning, ...each.at_5, fill: `f-${name}`, stroke: `s-${name}` })), { title: "Hit rate among five by model" })),
-      h("p", { class: "note" }, `Each of your last ${number(measured.n)} launches is predicted before it is seen; all models but SeqMF keep learning. Bands: 95 % intervals over ${measured.n_days} ${measured.n_days === 1 ? "day, so they mean little" : "days"}.`)),
+      h("p", { class: "note" }, `Each of your last ${number(measured.n)} launches is predicted before it is seen; all models keep learning. Bands: 95 % intervals over ${measured.n_days} ${measured.n_days === 1 ? "day, so they mean little" : "days"}.`)),
     h("article", { class: "card w12" }, h("h2", {}, "The last predictions"),
       h("p", { class: "quiet-text" }, "Oldest first. The number is the rank that nextapp gave to the app that you launched."),
       h("ol", { class: "lately" }, ...measured.lately.map((each) => {

@@ -3,7 +3,7 @@ import { post } from "./api.js";
 import { draw, runningRates } from "./charts.js";
 import { $, h, icon, number, percent, speak, tile } from "./dom.js";
 
-const NAMES = { nextapp: "nextapp", mru: "MRU", "sr-od": "SR-od", seqmf: "SeqMF" };
+const NAMES = { nextapp: "nextapp", mru: "MRU", "sr-od": "SR-od" };
 const WORDS = { after: "What follows the last apps", frequency: "How often it is used", place: "How recently it was used", since: "Time since its last use", hour: "Time of day", again: "The same app again", lesson: "Learnt from wrong guesses", crowd: "What other phones do", new: "Never used here" };
 const BEATS = 40; // launches in the strip
 const HINT = "Press Play";
@@ -62,7 +62,7 @@ function choose(whose) {
 
 function clear() {
   const ghosts = (n) => Array.from({ length: n }, () => h("span", { class: "ghost", "aria-hidden": "true" }, h("span", { class: "tile" }), h("span", { class: "label" }, "\u00a0")));
-  state = null; shown = 0; series = { nextapp: [], "sr-od": [], mru: [], seqmf: [] };
+  state = null; shown = 0; series = { nextapp: [], "sr-od": [], mru: [] };
   $("apps").replaceChildren(...ghosts(20)); $("suggestions").replaceChildren(...ghosts(5).map((each) => h("li", {}, each)));
   $("why").replaceChildren(h("p", { class: "waiting", role: "status" }, "Preparing a phone. The first time this takes about a minute."));
   for (const id of ["strip", "budget", "reports"]) $(id).replaceChildren();

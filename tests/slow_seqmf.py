@@ -1,0 +1,66 @@
+"""SeqMF as phones train it, one by one; `nextapp.evaluation.lab_seqmf` has compiled loops."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nextapp.data.log import LaunchLog
+from nextapp.learners import RoundSum, run_rounds
+from nextapp.phone.core import PhoneCore
+from nextapp.predictors import factorised
+from nextapp.predictors.factorised import build_learner
+from nextapp.predictors.training import Training
+from nextapp.progress import silent
+from nextapp.randomness import KeyedBits
+from nextapp.wire import Broadcast
+
+
+def phones_of_log(history: LaunchLog) -> list[PhoneCore]:
+    """One phone for each user of the log, with its own launches."""
+    starts = history.starts
+    phones = []
+    for user in range(history.n_users):
+        phone = PhoneCore()
+        rows = slice(starts[user], starts[user + 1])
+        for app, time in zip(
+            history.app[rows].tolist(), (history.time[rows] / 1000).tolist(), strict=True
+        ):
+            phone.observe(app, time)
+        phones.append(phone)
+    return phones
+
+
+def train(
+    phones: list[PhoneCore],
+    n_apps: int,
+    training: Training,
+    seed: int,
+) -> Broadcast:
+    """Federated rounds over these phones; the last broadcast, which every phone then has."""
+    server = build_learner(training, n_apps, seed)
+    plain = server.mechanism
+
+    def report(broadcast: Broadcast) -> RoundSum:
+        reports = []
+        for number, phone in enumerate(phones):
+            phone.take(broadcast, keep_vector=True)
+            if broadcast.round % training.solve_every == 0:
+                phone.solve()
+            bits = KeyedBits(seed, number, broadcast.round, "report")
+            reports.append(plain.encode(phone.gradient(), bits, broadcast.round))
+        return RoundSum(plain.total(plain.decode(reports), len(reports)))
+
+    run_rounds(server, report, training.rounds, silent)
+    for phone in phones:
+        phone.update(server.broadcast)
+    return server.broadcast
+
+
+class SeqMF(factorised.SeqMF):
+    """`nextapp.predictors.factorised.SeqMF`, trained by `train`."""
+
+    def fit(self, history: LaunchLog) -> None:
+        phones = phones_of_log(history)
+        broadcast = train(phones, history.n_apps, self.training, self.seed)
+        self.app_vectors = broadcast.app_vectors
+        self.user_vectors = np.array([phone.user_vector for phone in phones])
