@@ -269,7 +269,7 @@ def phone_user_vector(
 
         Qᵀ C Q = c0 QᵀQ + Σ_own (c − c0) q qᵀ,   Qᵀ C (a − h) = Σ_own c (1 − h) q
 
-    ``gram`` (d, d) is QᵀQ, computed once per round by the server.
+    ``gram`` (d, d) is QᵀQ, computed once per round.
     """
     A = c0 * gram + own.T @ ((c - c0)[:, None] * own) + lam * np.eye(own.shape[1])
     b = own.T @ (c * (1.0 - h))

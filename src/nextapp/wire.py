@@ -459,7 +459,7 @@ class Broadcast:
 
     @cached_property
     def gram(self) -> Floats:
-        """QᵀQ, computed once per round by the server: a phone's cost is independent of n_apps."""
+        """QᵀQ, computed once per round: the cost of a user vector is independent of n_apps."""
         return self.app_vectors.T @ self.app_vectors
 
     def to_bytes(self) -> bytes:
@@ -472,7 +472,7 @@ class Broadcast:
             "apps": json.dumps(self.apps),
         }
         if self.dim:
-            tensors |= {"app_vectors": self.app_vectors, "gram": self.gram}
+            tensors["app_vectors"] = self.app_vectors
         else:
             own["n_apps"] = str(self.n_apps)
         if self.buckets is not None:
@@ -498,16 +498,16 @@ class Broadcast:
             raise WireError(f"expected a nextapp broadcast, got {metadata.get('kind')!r}.")
         try:
             if "app_vectors" in tensors:
-                vectors, gram = np.array(tensors["app_vectors"]), np.array(tensors["gram"])
+                vectors = np.array(tensors["app_vectors"])
             else:
-                vectors, gram = _no_vectors(int(metadata["n_apps"])), np.zeros((0, 0))
+                vectors = _no_vectors(int(metadata["n_apps"]))
             if len(tensors.get("crowd.share", ())) > MOST_CELLS:
                 raise WireError(f"its crowd has more than {MOST_CELLS:,} transitions.")
             buckets = None
             if "buckets" in metadata:
                 slots = np.array(tensors["slots"]).astype(np.int64)
                 buckets = Buckets(**json.loads(metadata["buckets"]), slots=slots)
-            broadcast = cls(
+            return cls(
                 round=int(metadata["round"]),
                 app_vectors=vectors,
                 settings=model_settings_from(json.loads(metadata["settings"])),
@@ -528,10 +528,6 @@ class Broadcast:
             )
         except _UNREADABLE as error:
             raise WireError(f"the broadcast cannot be read: {error}") from error
-        if gram.shape != (broadcast.dim, broadcast.dim):
-            raise WireError(f"gram has shape {gram.shape}, expected {(broadcast.dim,) * 2}.")
-        broadcast.__dict__["gram"] = gram
-        return broadcast
 
 
 def _no_vectors(n_apps: int) -> Floats:

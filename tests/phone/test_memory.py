@@ -205,7 +205,7 @@ def packed(
     tensors = {**crowd_codes(n_apps, n_cells), "more": np.zeros(more, np.uint8)}
     if dim:
         vectors = np.random.default_rng(0).normal(size=(n_apps, dim))
-        tensors |= {"app_vectors": vectors, "gram": vectors.T @ vectors}
+        tensors["app_vectors"] = vectors
     own = {"kind": "nextapp broadcast", "round": "1", "settings": "{}", "apps": "[]"}
     return pack(tensors, {**own, "n_apps": str(n_apps), **words})
 

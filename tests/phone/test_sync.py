@@ -299,15 +299,12 @@ def test_a_broadcast_that_cannot_be_used_leaves_the_one_in_hand(
     whole = good.to_bytes()
     flipped = bytearray(whole)
     flipped[-20] ^= 1
-    bad_gram = np.full((4, 4), np.nan)
     for data, outcome in [
         (b"", "corrupt"),
         (b"<html>the cafe's login page</html>", "corrupt"),
         (whole[:-1], "corrupt"),
         (bytes(flipped), "corrupt"),
         (make_broadcast(4, apps=("chat", "chat")).to_bytes(), "unusable"),
-        (damaged(good, gram=bad_gram), "unusable"),
-        (damaged(good, gram=np.eye(4) * 1e9), "unusable"),
         (damaged(good, app_vectors=np.full((6, 4), np.inf)), "corrupt"),
         (damaged(good, app_vectors=np.full((6, 4), 1e200)), "unusable"),
     ]:

@@ -637,16 +637,9 @@ def read_broadcast(data: bytes) -> Broadcast:
         )
     broadcast = Broadcast.from_bytes(data)
     _check_catalogue(broadcast)
-    vectors = broadcast.app_vectors
-    largest = float(np.abs(vectors).max(initial=0.0))
+    largest = float(np.abs(broadcast.app_vectors).max(initial=0.0))
     if not largest <= LARGEST_ENTRY:
         raise BadBroadcast(f"its app vectors have entries up to {largest:g}.")
-    gram = broadcast.gram
-    if not (gram.dtype.kind == "f" and np.isfinite(gram).all()):
-        raise BadBroadcast("its gram is not finite.")
-    found = np.einsum("ai,aj->ij", vectors, vectors)  # on one thread: BLAS's others spin for .1 s
-    if not np.allclose(gram, found, rtol=1e-6, atol=1e-9):
-        raise BadBroadcast("its gram is not that of its app vectors.")
     lam = broadcast.settings.lam
     if not LAM[0] <= lam <= LAM[1]:
         raise BadBroadcast(f"its lam must lie in {LAM[0]:g} to {LAM[1]:g}, got {lam!r}.")
