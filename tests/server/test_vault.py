@@ -219,7 +219,7 @@ def test_a_kill_while_a_vault_is_made_leaves_none(tmp_path, monkeypatch):
     def cut_off(*_, **__):
         raise OSError("cut off")
 
-    monkeypatch.setattr("nextapp.server.database.CommitCount", cut_off)
+    monkeypatch.setattr("nextapp.server.database.CommitCount.begin", cut_off)
     with pytest.raises(OSError, match="cut off"):
         Vault(path)
     monkeypatch.undo()

@@ -23,6 +23,7 @@ from nextapp.cli.serve import (
     resolve,
     when_rounds_end,
 )
+from nextapp.server.flower.gateway_rounds import Pace
 from nextapp.settings import setting
 
 if TYPE_CHECKING:
@@ -204,23 +205,14 @@ def gateway(
 )
 @option("--data", type=FOLDER, required=True, help="The coordinator; created if it is not there.")
 @options_of(LinkOptions, "superlink")
-@option("--gateways", type=click.IntRange(min=1), default=1, help="Gateways that a round needs.")
-@option("--poll", type=float, default=30.0, help="Seconds between two questions to a gateway.")
-@option(
-    "--patience",
-    type=float,
-    default=120.0,
-    help="Seconds after which a round goes on without a silent gateway.",
-)
+@options_of(Pace, "pace")
 @rounds
 @federation_options
 @skip_to
 def run(
     data: Path,
     superlink: LinkOptions,
-    gateways: int,
-    poll: float,
-    patience: float,
+    pace: Pace,
     rounds: int,
     given: dict[str, Any],
     skip_to: int,
@@ -228,7 +220,6 @@ def run(
     """Run the coordinator at a SuperLink on this machine; the same command resumes it."""
     end_by_itself()
     with _stopping():
-        from nextapp.server.flower.gateway_rounds import Pace
         from nextapp.server.flower.launching import Processes, Run, end_members
         from nextapp.server.folders import create_or_resume
 
@@ -238,7 +229,7 @@ def run(
         with Processes(data) as processes:
             coordinator = Run(
                 processes, data, data / "flower", link, rounds=rounds,
-                skip_to=skip_to, pace=Pace(gateways, poll, patience), say=_say,
+                skip_to=skip_to, pace=pace, say=_say,
             )  # fmt: skip
             coordinator.start()
             while not coordinator.tend():

@@ -16,7 +16,7 @@ import sqlite3
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,6 @@ class Database:
     ) -> None:
         self.path = path
         self._statements = [part.strip() for part in [*schema.split(";")[:-1], *_OWN_TABLES]]
-        self._count: CommitCount | None = None
         self._busy_seconds = busy_seconds
         self._writing = threading.Lock()
         self._reading = threading.Lock()
@@ -70,23 +69,21 @@ class Database:
             _check_unopened(path, version, leave_damaged)
             self._writer = self._connect()
             self._reader = self._connect()
+            self._count = CommitCount(path.with_suffix(".count"))
             with self.transaction() as write:
                 if write.execute("PRAGMA user_version").fetchone()[0] == 0:
                     for statement in self._statements:
                         write.execute(statement)
                     write.execute(f"PRAGMA user_version = {version}")
-                    self._count = CommitCount(path.with_suffix(".count"), new=True)
+                    self._count.begin(0)
                     write.execute("INSERT INTO seal VALUES (0, 0)")
                 self._sealed = [_content(write, table) for table in ("wishes", *sealed)]
-        if self._count is None and path.with_suffix(".count").exists():
-            self._count = CommitCount(path.with_suffix(".count"))
 
     def close(self) -> None:
         with self._writing, self._reading:
             self._writer.close()
             self._reader.close()
-            if self._count is not None:
-                self._count.close()
+            self._count.close()
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         with _storage_errors(), self._reading:
@@ -107,8 +104,7 @@ class Database:
                 yield self._writer
                 n_commits = self._seal() if self._writer.total_changes > before else 0
                 self._writer.execute("COMMIT")
-                if self._count is not None:
-                    self._count.raise_to(n_commits)
+                self._count.raise_to(n_commits)
             except BaseException:
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
@@ -143,17 +139,13 @@ class Database:
             (n,) = self.row(f"SELECT count(*) FROM {table} WHERE NOT {intact}")
             if n:
                 found.append(f"{n:,} rows of the table {table} are not what was written")
-        try:
-            n_counted = -1 if self._count is None else self._count.read()
-        except VaultDamaged as error:
-            found.append(str(error))
-            n_counted = 0
+        n_counted = self._count.read()
         intact = f"row_sum = {_sum_of(['commits', *self._sealed])}"
         n_commits, is_intact = self.row(f"SELECT commits, {intact} FROM seal") or (0, False)
         if not is_intact:
             found.append("the round, the keys or what was asked are not what was written")
-        if n_counted < 0:
-            found.append(f"{self.path.with_suffix('.count')} is missing, which counts commits")
+        if n_counted is None:
+            found.append(f"{self._count.path}, which counts commits, is missing or damaged")
         elif n_counted > n_commits:
             found.append(f"{n_counted - n_commits:,} commits are lost")
         return found
@@ -164,12 +156,7 @@ class Database:
             for table, intact in self._row_sums().items():
                 write.execute(f"DELETE FROM {table} WHERE NOT {intact}")
             n = write.execute("UPDATE seal SET commits = commits RETURNING commits").fetchall()
-        if self._count is not None:
-            self._count.close()
-        path = self.path.with_suffix(".count")
-        path.unlink(missing_ok=True)
-        self._count = CommitCount(path, new=True)
-        self._count.raise_to(int(n[0][0]) + 1)
+        self._count.begin(n[0][0] + 1)
 
     def _row_sums(self) -> dict[str, str]:
         """By table: that the checksum of a row is right."""
@@ -191,8 +178,8 @@ class Database:
                 source.backup(copy)
                 copy.execute("VACUUM")
                 (n_commits,) = copy.execute("SELECT commits FROM seal").fetchone()
-        with closing(CommitCount(path.with_suffix(".count"), new=True)) as count:
-            count.raise_to(n_commits)
+        with closing(CommitCount(path.with_suffix(".count"))) as count:
+            count.begin(n_commits)
 
     def rewrite(self, table: str, which: str, values: Sequence[Any]) -> None:
         """Write the rows of a table for which a condition holds anew, in the order of their keys.
@@ -212,8 +199,7 @@ class Database:
         Two passes without a lock leave little to do for the third, after which the log starts
         anew. Left to SQLite, a writer would stop for the whole of it.
         """
-        if self._count is not None:
-            self._count.flush()
+        self._count.flush()
         log = self.path.with_name(self.path.name + "-wal")
         if not log.exists() or (log.stat().st_size < _LONG_LOG and not self._log_has_deleted):
             return
@@ -300,31 +286,28 @@ class CommitCount:
     It is written after a commit, so after a power cut it may be behind, but never ahead.
     """
 
-    def __init__(self, path: Path, *, new: bool = False) -> None:
-        self._path = path
-        self._file = os.open(path, os.O_RDWR | (os.O_CREAT if new else 0), 0o600)
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         self._written = 0
-        if new:
-            os.pwrite(self._file, _count_text(0), 0)
-            os.fsync(self._file)
-            sync_folder(path.parent)
 
-    def read(self) -> int:
-        text = os.pread(self._file, 64, 0)
-        digits = text[:20]
-        if not digits.isdigit() or text != _count_text(int(digits)):
-            raise VaultDamaged(f"{self._path} is not what was written there")
-        return int(digits)
+    def begin(self, n: int) -> None:
+        os.pwrite(self._file, _count_text(n), 0)
+        os.ftruncate(self._file, len(_count_text(n)))
+        os.fsync(self._file)
+        sync_folder(self.path.parent)
+
+    def read(self) -> int | None:
+        return _count_in(os.pread(self._file, 64, 0))
 
     def raise_to(self, n: int) -> None:
         """Unless it is as high; one that is damaged is left for the next start to see."""
         fcntl.flock(self._file, fcntl.LOCK_EX)
         try:
-            if n > self.read():
+            before = self.read()
+            if before is not None and n > before:
                 os.pwrite(self._file, _count_text(n), 0)
                 self._written = n
-        except VaultDamaged:
-            return
         finally:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
@@ -342,17 +325,19 @@ def _count_text(n: int) -> bytes:
     return b"%s %08x\n" % (digits, zlib.crc32(digits))
 
 
+def _count_in(text: bytes) -> int | None:
+    """None where it is not what was written."""
+    digits = text[:20]
+    return int(digits) if digits.isdigit() and text == _count_text(int(digits)) else None
+
+
 def _check_unopened(path: Path, version: int, leave_damaged: bool) -> None:
     """Refuse a file of another version, or one that has lost commits.
 
     It and its log stay as they are: whoever closes one that was opened to write deletes its log.
     """
-    n_counted = 0
-    with (
-        suppress(FileNotFoundError, VaultDamaged),  # see `damage`
-        closing(CommitCount(path.with_suffix(".count"))) as count,
-    ):
-        n_counted = count.read()
+    count = path.with_suffix(".count")
+    n_counted = (_count_in(count.read_bytes()) if count.exists() else None) or 0
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as read:
         found = read.execute("PRAGMA user_version").fetchone()[0]
         if found == version and not leave_damaged:

@@ -102,19 +102,9 @@ def create_or_resume(
 ) -> tuple[Coordinator, FederationSettings]:
     """The coordinator of a folder as it was left, or a new one if the folder holds none.
 
-    All is read and checked before anything is written.
-
-    Parameters
-    ----------
-    given
-        Settings that were asked for this time; see `settings`.
-    apps
-        The list of apps; a federation of the crowd needs none. An existing one takes those that
-        were added at its end.
-    skip_to
-        Pass over rounds until this one, after a restore.
-    before_writing
-        Called once all has been read.
+    All is read and checked before anything is written, and ``before_writing`` is called in between.
+    A list of ``apps`` that is given again may have grown at its end. ``skip_to``: pass over rounds
+    until this one, after a restore.
     """
     settings, coordinator = settings_for(folder, given, apps), None
     has_grown = False

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -172,7 +172,5 @@ class SimulatedPhones:
         for phone in self.phones:
             phone.store.close()
 
-    @contextmanager
-    def _client(self) -> Iterator[Client]:
-        with Client(self.url, ca=self.ca, attempts=8) as client:
-            yield client
+    def _client(self) -> Client:
+        return Client(self.url, ca=self.ca, attempts=8)

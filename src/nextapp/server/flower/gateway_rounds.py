@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 from nextapp.privacy import requested_mechanism
 from nextapp.server.federation import Closed, Coordinator
 from nextapp.server.vault import Reduced, Round, RoundRules, Vault, Verdict
+from nextapp.settings import setting
 from nextapp.wire import Broadcast, TokenKey
 
 
@@ -135,9 +136,9 @@ class Pace:
     with the others, and one that comes back joins the round that is open then.
     """
 
-    gateways: int = 1
-    poll: float = 10.0
-    patience: float = 120.0
+    gateways: int = setting(1, "Gateways that a round needs.", least=1)
+    poll: float = setting(30.0, "Seconds between two questions to a gateway.")
+    patience: float = setting(120.0, "Seconds after which a round continues without a gateway.")
 
     def __post_init__(self) -> None:
         if self.gateways < 1 or not self.poll > 0 or not self.patience > 0:
