@@ -31,7 +31,7 @@ def main() -> None:
     listed = given.pop("listed", True) and not (folder / "settings.json").exists()
     apps = tuple(f"app-{number:04d}" for number in range(12)) if listed else None
     with lock_folder(folder):
-        rules = KeyRules(tokens=given.pop("tokens", TOKENS))
+        rules = KeyRules(reports_per_period=given.pop("tokens", TOKENS))
         federation, _ = open_federation(folder, given, apps, now=time.time(), key_rules=rules)
         opened = listening.open_socket("127.0.0.1", int(port))
         gateway = Gateway(federation.vault, ServerLimits(**json.loads(limits)))

@@ -112,7 +112,7 @@ class GatewayProcess:
         self.folder, self.port = folder, fixed_port()
         self.region = gateway_identity(folder)
         self.vault = Vault(folder / "vault.sqlite", busy_seconds=10.0)
-        self.vault.keys.set_rules(KeyRules(tokens=3))
+        self.vault.keys.set_rules(KeyRules(reports_per_period=3))
 
     def start(self) -> None:
         script = Path(__file__).parent / "gateway_process.py"

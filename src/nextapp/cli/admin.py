@@ -14,7 +14,17 @@ import click
 
 from nextapp.audit.accounting import without_senders
 from nextapp.cli import screen
-from nextapp.cli.commands import EPSILON, FILE, FOLDER, F, Group, command, json_file, option
+from nextapp.cli.commands import (
+    EPSILON,
+    FILE,
+    FOLDER,
+    F,
+    Group,
+    command,
+    json_file,
+    option,
+    options_of,
+)
 from nextapp.cli.serve import when_rounds_end
 from nextapp.phone.core import Limits
 from nextapp.server import folders
@@ -88,23 +98,21 @@ def status(data: Path, json: Path | None) -> None:
 )
 @option("--epsilon", type=EPSILON, default=1.0, help="ε of one report.")
 @option("--lifetime", type=EPSILON, default=Limits.lifetime, help="ε that a phone spends in all.")
-@option("--reports-per-period", type=int, default=1, help="Reports of a phone in a key's period.")
-@option("--key-days", type=float, default=30.0, help="Days of a key's period.")
+@options_of(KeyRules, "keys")
 @option("--minimum", type=click.IntRange(min=1), default=100, help="Reports that a round needs.")
 def plan(
     phones: int,
     new_phones: float,
     epsilon: float,
     lifetime: float,
-    reports_per_period: int,
-    key_days: float,
+    keys: KeyRules,
     minimum: int,
 ) -> None:
     """Show how many reports a day will come, from the first day on.
 
     A phone reports until the ε of its life is spent; then it only listens.
     """
-    KeyRules(key_days, reports_per_period)
+    key_days, reports_per_period = keys.key_days, keys.reports_per_period
     reports = replace(Limits(), lifetime=lifetime).reports_for_life(epsilon)
     n_full, rest = divmod(reports, reports_per_period)
     by_period = [reports_per_period] * n_full + [rest] * (rest > 0)

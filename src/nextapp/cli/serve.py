@@ -39,11 +39,9 @@ LOG = logging.getLogger("nextapp.server")
 
 
 @dataclass(frozen=True)
-class VaultOptions:
+class VaultOptions(KeyRules):
     """What holds for the devices and reports of a server."""
 
-    reports_per_period: int = setting(1, "Reports of a phone in a key's period.", metavar="N")
-    key_days: float = setting(30.0, "Days of a key's period.", metavar="DAYS")
     enrolled_days: float = setting(365.0, "Days that a phone stays enrolled.", metavar="DAYS")
     new_vault: bool = setting(
         False, "The vault is lost: begin one without devices.", heading=CONTINUE
@@ -51,9 +49,6 @@ class VaultOptions:
     leave_damaged: bool = setting(
         False, "Continue without what is damaged on disk.", heading=CONTINUE
     )
-
-    def __post_init__(self) -> None:
-        KeyRules(self.key_days, self.reports_per_period)
 
     def limits(self) -> ServerLimits:
         from nextapp.server.listening import ServerLimits
@@ -65,7 +60,7 @@ class VaultOptions:
         return {
             "new_vault": self.new_vault,
             "leave_damaged": self.leave_damaged,
-            "key_rules": KeyRules(self.key_days, self.reports_per_period),
+            "key_rules": self,
         }
 
 

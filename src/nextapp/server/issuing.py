@@ -22,6 +22,7 @@ from itertools import pairwise
 
 from nextapp.privacy.tokens import E, PrivateKey, to_base64
 from nextapp.server.database import Database, VaultError, row_sum
+from nextapp.settings import setting
 from nextapp.wire import MOST_TOKENS, TokenKey
 
 SECRET_BYTES = 32
@@ -57,15 +58,16 @@ _ROTATE, _RETIRE_ALL = 1, 2  # what is asked of the next round
 class KeyRules:
     """How long a key issues tokens, and how many of it a phone gets: its reports in that time."""
 
-    days: float = 30.0
-    tokens: int = 1
+    key_days: float = setting(30.0, "Days of a key's period.", metavar="DAYS")
+    reports_per_period: int = setting(1, "Reports of a phone in a key's period.", metavar="N")
 
     def __post_init__(self) -> None:
-        if not self.days > 0:
-            raise ValueError(f"a key's days must be a number > 0, got {self.days!r}.")
-        if not 1 <= self.tokens <= MOST_TOKENS:
+        if not self.key_days > 0:
+            raise ValueError(f"a key's days must be a number > 0, got {self.key_days!r}.")
+        if not 1 <= self.reports_per_period <= MOST_TOKENS:
             raise ValueError(
-                f"reports per period must be from 1 to {MOST_TOKENS}, got {self.tokens!r}."
+                f"reports per period must be from 1 to {MOST_TOKENS}, got "
+                f"{self.reports_per_period!r}."
             )
 
 
@@ -79,7 +81,7 @@ class TokenKeys:
 
     def set_rules(self, rules: KeyRules) -> None:
         """From the next key on."""
-        self._database.wish(key_days=rules.days, key_tokens=rules.tokens)
+        self._database.wish(key_days=rules.key_days, key_tokens=rules.reports_per_period)
 
     def rotate(self, *, retire_all: bool = False) -> None:
         """Let the next round have a new key; ``retire_all``: and no older one, after a restore."""
@@ -93,8 +95,8 @@ class TokenKeys:
         """
         with self._database.transaction() as write:
             wishes = dict(write.execute("SELECT name, value FROM wishes"))
-            asked, days = wishes.get("new_key"), wishes.get("key_days", KeyRules.days)
-            n_tokens = int(wishes.get("key_tokens", KeyRules.tokens))
+            asked, days = wishes.get("new_key"), wishes.get("key_days", KeyRules.key_days)
+            n_tokens = int(wishes.get("key_tokens", KeyRules.reports_per_period))
             newest = write.execute(
                 "SELECT made, tokens FROM token_keys ORDER BY number DESC LIMIT 1"
             ).fetchone()
