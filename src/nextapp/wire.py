@@ -308,11 +308,6 @@ class History:
         if any(earlier >= later for earlier, later in pairwise(rounds)):
             raise ValueError("the rounds of a history must be ascending.")
 
-    @property
-    def previous(self) -> str:
-        """The digest of the previous broadcast; empty for the first."""
-        return self.digests[-1][1] if self.digests else ""
-
     def after(self, round: int, data: bytes) -> History:
         """The history of the broadcast that follows the one with these bytes."""
         digest = digest_of(data)
@@ -483,7 +478,6 @@ class Broadcast:
         if self.crowd is not None:
             tensors |= {f"crowd.{name}": each for name, each in _crowd_codes(self.crowd).items()}
         if self.history.digests:
-            own["previous"] = self.history.previous
             own["history"] = json.dumps(asdict(self.history))
         if self.request is not None:
             own["request"] = json.dumps(asdict(self.request))

@@ -93,7 +93,7 @@ def test_the_server_sees_the_relay_and_the_relay_sees_only_which_server(
     ca, pair = certificate
     with seeing(make_broadcast, pair) as (server, seen):
         with Client(server.url, ca=ca, relay=relay.url) as client:
-            assert client.current()[1] == server.data()
+            assert client.current() == server.data()
         assert seen == [RELAY, RELAY]
         with Client(server.url, ca=ca) as client:
             client.published()
@@ -240,7 +240,7 @@ def test_the_relay_of_deploy_hides_the_phone_and_leads_nowhere_else(
         port = server.server_address[1]
         url, log = tinyproxy(port)
         with Client(server.url, ca=ca, relay=url) as client:
-            assert client.current()[1] == server.data()
+            assert client.current() == server.data()
         assert seen == [RELAY, RELAY]
         with (
             seeing(make_broadcast, pair) as (other, seen_by_other),

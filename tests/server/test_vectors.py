@@ -20,7 +20,7 @@ from servers import ServerProcess
 from nextapp.privacy import mechanism
 from nextapp.privacy.tokens import Token, from_base64, public_key
 from nextapp.randomness import TokenCoins
-from nextapp.wire import Broadcast, History, Report, TokenKey, WireError, unpack
+from nextapp.wire import Broadcast, History, Report, TokenKey, WireError
 
 ROOT = Path(__file__).parents[2]
 VECTORS = ROOT / "tests" / "vectors"
@@ -235,7 +235,6 @@ def test_two_programs_agree_on_which_broadcast_continues_which():
         read, ours, held = other.read_broadcast(data), Broadcast.from_bytes(data), one["held"]
         assert other.continues(read["history"], held) is one["continues"]
         assert ours.history.continues(**held) is one["continues"]
-        assert unpack(data)[1]["previous"] == ours.history.digests[-1][1]
         if one["continues"]:
             other.check_continues(read, held, lambda *_: [])
         else:

@@ -261,7 +261,6 @@ def read_values(data: bytes) -> dict:
     return {
         "round": read.round,
         "sha256": digest_of(data),
-        "previous": read.history.previous,
         "history": asdict(read.history),
         "apps": list(read.apps),
         "app_vectors": read.app_vectors.tolist(),

@@ -149,15 +149,15 @@ class Client:
             raise BadAnswer("the server does not answer with one signature for each token.")
         return signed
 
-    def current(self, held: str | None = None) -> tuple[PublishedDigest, bytes | None]:
-        """Which broadcast is the current one, and its bytes; None where its digest is `held`.
+    def current(self, held: str | None = None) -> bytes | None:
+        """The bytes of the current broadcast; None where its digest is `held`.
 
         The requests are the same for every phone: what is held is compared here, not sent.
         """
         with self._connection_of_its_own():
             published = self.published()
             if published.digest == held:
-                return published, None
+                return None
             data = self.broadcast()
             if digest_of(data) != published.digest:  # a round may have closed in between
                 published = self.published()
@@ -166,7 +166,7 @@ class Client:
                 f"the broadcast fetched from {self.url} is not the one whose digest it publishes: "
                 f"a stale or changed copy. It was not read."
             )
-        return published, None if published.digest == held else data
+        return None if published.digest == held else data
 
     def published(self) -> PublishedDigest:
         """Round and digest of the current broadcast: a small document."""

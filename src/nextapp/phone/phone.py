@@ -421,7 +421,7 @@ class Phone:
         kept, fetched_at, pause = None, self._timer(), 0.0 if now else _between(PAUSE)
         try:
             np.ones(_MOST_NUMBERS)  # no history needs more, so the peak tells nothing of it
-            _, data = server.current(self._digest)
+            data = server.current(self._digest)
             fetched_at = self._timer()
             if data is None:
                 self._note_refusal(None)

@@ -414,6 +414,7 @@ def order_statistics(m: int) -> tuple[float, ...]:
     for i in range(1, m // 2 + 1):
         log_comb = math.lgamma(m + 1) - math.lgamma(i) - math.lgamma(m - i + 1)
         log_law = log_comb - z**2 / 2 + (m - i) * log_lower + (i - 1) * log_upper
-        means.append(float(weight @ np.exp(log_law)))
+        with np.errstate(under="ignore"):
+            means.append(float(weight @ np.exp(log_law)))
     middle = [0.0] if m % 2 else []
     return (*means, *middle, *(-mean for mean in reversed(means)))
