@@ -33,6 +33,16 @@ from nextapp.page.security import Guard, forward_to, patient_protocol
 Handler = Callable[[Request], Awaitable[Response]]
 Work = Callable[[dict[str, Any]], Any]
 
+OnPhone = Callable[[PhoneSession, dict[str, Any]], str | None]
+ON_PHONE: tuple[tuple[str, OnPhone], ...] = (
+    ("tap", lambda phone, given: phone.tap(str(given["app"]))),
+    ("wait", lambda phone, given: phone.wait(float(given["hours"]))),
+    ("leave-out", lambda phone, given: phone.leave_out(str(given["app"]), given.get("hours"))),
+    ("play", lambda phone, given: phone.play(int(given["n"]))),
+    ("report", lambda phone, given: phone.report()),
+)
+"""What can be done on a phone, with a sentence on what came of it, if there is one."""
+
 HOST = "127.0.0.1"
 MOST_BODY = 64 << 10  # largest body of a request, in bytes, except uploads
 MOST_PHONES = 6  # largest number of open phones; the least recently used one is closed
@@ -73,11 +83,7 @@ class Page:
     def application(self) -> Starlette:
         posts: dict[str, tuple[Executor, Work]] = {
             "/api/phone/new": (self._quick, self._new_phone),
-            "/api/phone/tap": (self._quick, self._tap),
-            "/api/phone/wait": (self._quick, self._wait),
-            "/api/phone/leave-out": (self._quick, self._leave_out),
-            "/api/phone/play": (self._quick, self._play),
-            "/api/phone/report": (self._quick, self._report),
+            **{f"/api/phone/{name}": (self._quick, self._on_phone(do)) for name, do in ON_PHONE},
             "/api/crowd": (self._slow, self._answer_crowd),
             "/api/log/example": (self._reader, self._take_example),
             "/api/log/user": (self._reader, self._choose_user),
@@ -166,38 +172,17 @@ class Page:
             self._phones.popitem(last=False)[1].close()
         return session.state()
 
-    def _phone(self, given: dict[str, Any]) -> PhoneSession:
-        """The open phone that a request names."""
-        session = self._phones.get(str(given.get("id")))
-        if session is None:
-            raise ValueError("this phone was closed: reload the page.")
-        self._phones.move_to_end(session.id)
-        return session
+    def _on_phone(self, do: OnPhone) -> Work:
+        """What does this on the open phone that a request names; its state afterwards."""
 
-    def _tap(self, given: dict[str, Any]) -> dict[str, Any]:
-        phone = self._phone(given)
-        phone.tap(str(given["app"]))
-        return phone.state()
+        def work(given: dict[str, Any]) -> dict[str, Any]:
+            session = self._phones.get(str(given.get("id")))
+            if session is None:
+                raise ValueError("this phone was closed: reload the page.")
+            self._phones.move_to_end(session.id)
+            return session.state(do(session, given) or "")
 
-    def _wait(self, given: dict[str, Any]) -> dict[str, Any]:
-        phone = self._phone(given)
-        phone.wait(float(given["hours"]))
-        return phone.state()
-
-    def _leave_out(self, given: dict[str, Any]) -> dict[str, Any]:
-        phone = self._phone(given)
-        hours = given.get("hours")
-        phone.leave_out(str(given["app"]), None if hours is None else float(hours))
-        return phone.state()
-
-    def _play(self, given: dict[str, Any]) -> dict[str, Any]:
-        phone = self._phone(given)
-        n_played = phone.play(int(given["n"]))
-        return phone.state("" if n_played else "The log ends here.")
-
-    def _report(self, given: dict[str, Any]) -> dict[str, Any]:
-        phone = self._phone(given)
-        return phone.state(phone.report())
+        return work
 
     # --- crowd
 

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from nextapp.data.cutting import Split
 from nextapp.data.importers import Imported, read_any
 from nextapp.data.importers.content import Content, DateOrder, UnreadableLog
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import metrics
-from nextapp.evaluation.revealing import Exam, FirstLaunches, Preset, exam_on, ranks
+from nextapp.evaluation.revealing import Exam, Preset, exam, ranks
 from nextapp.evaluation.static import score_predictions
 from nextapp.page.catalogue import app_entry
 from nextapp.phone.ledger import DAY
@@ -179,7 +180,7 @@ def measure(codes: Any, seconds: Floats, names: Sequence[str]) -> dict[str, Any]
     used, codes = np.unique(codes, return_inverse=True)  # a file may name a million other apps
     names = [names[code] for code in used.tolist()]
     n_learnt = len(codes) // 2
-    hits, places, chances = _hits_of_all(_exam(codes, seconds, len(names), n_learnt))
+    hits, places, chances = _hits_of_all(_second_half(codes, seconds, len(names)))
     days = (seconds[n_learnt:] // DAY).astype(np.int64)
     drawn = _by_days(hits, days)
     means = hits.mean(axis=0)
@@ -222,35 +223,28 @@ def measure(codes: Any, seconds: Floats, names: Sequence[str]) -> dict[str, Any]
     }
 
 
-def _hits_of_all(exam: Exam) -> tuple[Floats, Any, Floats]:
+def _hits_of_all(test: Exam) -> tuple[Floats, Any, Floats]:
     """(n, 3·models) hits at 1, 3 and 5; (n,) nextapp's rank of the app, 0 if it is new; (n,) the
     probability that nextapp gave the app."""
-    (chunk,) = exam.chunks  # one person
+    (chunk,) = test.chunks  # one person
     nextapp, asked = NextApp(), chunk.predictions
-    nextapp.fit(exam.history)
+    nextapp.fit(test.history)
     scores, competes = nextapp.score(chunk.questions), chunk.competes(asked)
     better, equal, _ = ranks(asked, competes, scores)
     hits = [metrics.values(better, equal, PRESET.ties, HIT_RATES)]
     for rival in (Recents(), OnlineMFU(), OnlineSROnDevice()):
-        rival.fit(exam.history)
-        hits.append(score_predictions(exam, rival, HIT_RATES)[0])
+        rival.fit(test.history)
+        hits.append(score_predictions(test, rival, HIT_RATES)[0])
     known = equal > 0
     chances = known * np.exp(scores[asked.cell + asked.target])
     return np.hstack(hits), known * (better + 1), chances
 
 
-def _exam(codes: Any, seconds: Floats, n_apps: int, n_learnt: int) -> Exam:
-    """The second half as one session."""
-    times = (1000 * seconds).astype(np.int64)
-    names = tuple(map(str, range(n_apps)))
+def _second_half(codes: Any, seconds: Floats, n_apps: int) -> Exam:
+    """As one session."""
+    times, names = (1000 * seconds).astype(np.int64), tuple(map(str, range(n_apps)))
     whole = LaunchLog(np.zeros(len(codes), np.int32), codes.astype(np.int32), times, ("",), names)
-    rows = np.arange(n_learnt, len(codes))
-    history = whole.where(np.arange(len(codes)) < rows[0])
-    first = FirstLaunches.of(whole)
-    known = np.zeros(len(first.pairs), bool)  # not used with these candidates
-    found = exam_on(rows, whole, history, "", PRESET, first, known)
-    assert found is not None, "a log that is measured has a second half"
-    return found
+    return exam(whole, Split("fraction", 0.5, 0.0, 0.5), PRESET)
 
 
 def _by_days(hits: Floats, days: Any) -> Floats:

@@ -193,9 +193,9 @@ class PhoneSession:
 
     def leave_out(self, app: str, hours: float | None) -> None:
         """Do not suggest an app for some hours; None: from now on; 0: suggest it again."""
-        if hours is not None and not 0 <= hours <= 24 * 30:
+        if hours is not None and not 0 <= float(hours) <= 24 * 30:
             raise ValueError(f"hours must be from 0 to 720, got {hours!r}.")
-        until = math.inf if hours is None else self._clock + hours * 3600
+        until = math.inf if hours is None else self._clock + float(hours) * 3600
         self._phone.left_out[self._known(app)] = until
 
     def wait(self, hours: float) -> None:
@@ -204,15 +204,15 @@ class PhoneSession:
             raise ValueError(f"hours must be from 0 to 720, got {hours!r}.")
         self._clock += hours * 3600
 
-    def play(self, n: int) -> int:
-        """Play the next n launches of the person's log; returns how many there were."""
+    def play(self, n: int) -> str:
+        """Play the next n launches of the person's log; a sentence where there are none."""
         if not 1 <= n <= 200:
             raise ValueError(f"n must be from 1 to 200, got {n!r}.")
         launches = self.person.launches[self._place : self._place + n]
         for app, when in launches:
             self._launch(self._number(app), when)
         self._place += len(launches)
-        return len(launches)
+        return "" if launches else "The log ends here."
 
     # --- reports
 
