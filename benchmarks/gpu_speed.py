@@ -27,21 +27,18 @@ import numpy as np
 
 from nextapp.data import synthetic
 from nextapp.fleet import reporting as on_processor
-from nextapp.fleet import walsh as walsh_on_processor
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.gpu import reporting as on_card
-from nextapp.fleet.gpu import vectors as walsh_on_card
 from nextapp.fleet.gpu.card import first_card
 from nextapp.fleet.gpu.resident import ResidentFleet
 from nextapp.fleet.rounds import fleet_phones, place_fleet
 from nextapp.learners import SeqMFLearner, adam, run_round
 from nextapp.privacy import mechanism
-from nextapp.privacy.walsh import Walsh, fewest_bits
 from nextapp.wire import Broadcast, ModelSettings
 
 N_APPS = 2_000
 DIMS = {16: 3.0, 32: 8.0, 64: 30.0}  # and the milliseconds wanted for a million phones
-PARTS = ("floor", "step", "vectors", "rounds", "peers", "errors", "sizes", "training", "sweep")
+PARTS = ("floor", "step", "rounds", "peers", "errors", "sizes", "training", "sweep")
 RESULTS = Path(__file__).parent / "results"
 TWO_CORES = ([10_000, 100_000, 1_000_000], [23.6, 198.0, 2070.0])  # fleet_speed.py rounds
 ASKED = 400  # apps whose transitions a server of the crowd asks for, of 2,000
@@ -192,58 +189,6 @@ def step(placed: ResidentFleet) -> dict[str, Any]:
     return found
 
 
-def vectors(fleet: Fleet) -> dict[str, Any]:
-    """The crowd's two questions through walsh at ε 1, as a server asks them: launches of all apps,
-    transitions between those launched most. Every phone's report."""
-    import cupy
-
-    launches = np.bincount(fleet.columns.apps, fleet.columns.counts, minlength=N_APPS)
-    asked = fleet.among(np.sort(np.argsort(-launches, kind="stable")[:ASKED]))
-    found: dict[str, Any] = {"cores": os.cpu_count()}
-    for label, phones, question in (
-        (f"transitions, {ASKED} apps", asked, "transitions"),
-        (f"transitions, {N_APPS} apps", fleet, "transitions"),
-        (f"launches, {N_APPS} apps", fleet, "launches"),
-    ):
-        width = phones.n_apps + 1 if question == "transitions" else 1
-        kind = Walsh(n_apps=phones.n_apps, d=width, epsilon=1.0, clip=1.0, b=fewest_bits(1.0))
-        card = ResidentFleet(phones, first_card())
-        resident = sum(each.nbytes for each in card.columns if each is not None)
-        data = cupy.zeros(resident, np.uint8)
-        room = cupy.empty_like(data)
-        copy_ms = event_ms(lambda data=data, room=room: room.__setitem__(slice(None), data))
-        del data, room
-        rows: dict[str, Any] = {"cells_a_phone": len(phones.columns.times) / len(phones)}
-        rows["copy_ms"], rows["kept"] = copy_ms, kind.threshold / 2**64
-
-        def work(card=card, kind=kind, question=question) -> np.ndarray:
-            return walsh_on_card.tally_answers(card, kind, question, 0)
-
-        by_kernel = kernels_ms(card, work, 5)
-        few = phones.shard(0, min(len(phones), 600))
-        walsh_on_processor.tally_answers(few, kind, question, 0)  # compiles it
-        start = time.perf_counter()
-        theirs = walsh_on_processor.tally_answers(phones, kind, question, 0)
-        rows["exact"] = {
-            "processor_ms": 1e3 * (time.perf_counter() - start),
-            "kernels_ms": sum(by_kernel.values()), "by_kernel": by_kernel,
-            "round_ms": clock_ms(work, 5),
-        }  # fmt: skip
-        rows["same_tally"] = bool(np.array_equal(work(), theirs))
-        rows["same_tally_twice"] = bool(np.array_equal(work(), theirs))
-        some = phones.shard(0, min(len(phones), 100_000))
-        drawn = walsh_on_card.draw_answers(ResidentFleet(some, first_card()), kind, question, 5)
-        order, seeds, chosen = map(cupy.asnumpy, drawn)
-        at = np.argsort(order)
-        mine = seeds[at], chosen[at]
-        theirs = walsh_on_processor.draw_answers(some, kind, question, 5)
-        rows["reports"] = len(some)
-        rows["reports_that_differ"] = int(((mine[0] != theirs[0]) | (mine[1] != theirs[1])).sum())
-        found[label] = rows
-        print(label, rows, flush=True)
-    return found
-
-
 def processor_rounds(fleet: Fleet) -> dict[str, Any]:
     """The same rounds on all cores of this machine's processor, milliseconds."""
     found: dict[str, Any] = {"cores": os.cpu_count()}
@@ -254,7 +199,7 @@ def processor_rounds(fleet: Fleet) -> dict[str, Any]:
             kind, times = made(name, 16), []
             for _ in range(4):
                 start = time.perf_counter()
-                placed.sum_reports(broadcast, kind, 0)
+                placed(broadcast, kind, 0)
                 times.append(1e3 * (time.perf_counter() - start))
             rows[name] = statistics.median(times[1:])
         found[str(n)] = rows
@@ -445,7 +390,7 @@ def sweep(n_phones: int) -> dict[str, Any]:
             settings = ModelSettings(alpha=0.0)
             learner = SeqMFLearner(broadcast_of(16).app_vectors, settings, adam(0.01), kind)
             for _ in range(10):
-                sums = fleet.sum_reports(learner.broadcast, kind, seed)
+                sums = fleet(learner.broadcast, kind, seed)
                 learner.apply_sum(sums.n_reports * sums.mean(kind))
                 n_rounds += 1
     seconds = time.perf_counter() - start
@@ -511,7 +456,6 @@ def main() -> None:
     measures: dict[str, Callable[[], Any]] = {
         "floor": lambda: floor(fleet, placed),
         "step": lambda: step(placed),
-        "vectors": lambda: vectors(fleet),
         "rounds": lambda: processor_rounds(fleet),
         "peers": lambda: peers(fleet),
         "errors": lambda: errors(fleet),

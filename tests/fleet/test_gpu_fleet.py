@@ -15,19 +15,16 @@ import sys
 import numpy as np
 import pytest
 from emulated_card import EmulatedCard
-from phone_reports import answers, reports_of
 
 from nextapp.data import synthetic
 from nextapp.fleet import reporting
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.gpu import reporting as on_card
-from nextapp.fleet.gpu import vectors as vectors_on_card
 from nextapp.fleet.gpu.card import Card, NoGpu, first_card
 from nextapp.fleet.gpu.resident import ResidentFleet
 from nextapp.fleet.rounds import check_device, fleet_phones
 from nextapp.learners import SeqMFLearner, adam, run_round
 from nextapp.privacy import mechanism
-from nextapp.studies.new_phones import NewPhoneStudy, learn_from_vectors
 from nextapp.wire import Broadcast, ModelSettings
 
 N_APPS = 90
@@ -223,85 +220,16 @@ def test_a_gradient_that_is_not_finite_is_refused(rng, card):
         )
 
 
-def answers_on_card(resident, made, question, seed):
-    drawn = vectors_on_card.draw_answers(resident, made, question, seed)
-    phones, seeds, chosen = map(resident.card.download, drawn)
-    order = np.argsort(phones)
-    return reports_of(seeds[order], chosen[order], made)
-
-
-@pytest.mark.parametrize(
-    ("b", "epsilon", "clip", "n_apps"),
-    [
-        (4, 1.0, 1.0, 30),  # a server's default; 32 parts of a codeword at once
-        (5, 4.5, 0.3, 90),
-        (8, 8.0, 1.0, 30),  # 8 parts at once
-        (9, 4.5, 1e-9, 12),  # fewer places than codewords, and all of the weight at the last one
-        (1, 2.0, 5.0, 3),
-    ],
-)
-def test_vectors_are_reported_by_walsh_as_on_the_processor(
-    rng, card, seed, b, epsilon, clip, n_apps
-):
-    """Every report of both questions, to the last bit, and their tally."""
-    fleet = random_fleet(rng, 24, n_apps, min(14, n_apps), first_phone=5)
-    resident = ResidentFleet(fleet, card)
-    for d, question in ((n_apps + 1, "transitions"), (1, "launches")):
-        made = mechanism("walsh", n_apps=n_apps, d=d, epsilon=epsilon, clip=clip, b=b)
-        theirs = answers(fleet, made, question, seed)
-        assert answers_on_card(resident, made, question, seed) == theirs
-        counts = vectors_on_card.tally_answers(resident, made, question, seed)
-        assert np.array_equal(counts, made.tally(theirs))
-
-
-def test_equal_alignments_are_told_apart_as_on_the_processor(rng, card, seed):
-    """Phones with one transition or none: many codewords lie equally well, the earlier counts."""
-    histories = [rng.integers(0, 4, phone % 3) for phone in range(120)]
-    starts = np.concatenate([[0], np.cumsum([len(each) for each in histories])])
-    fleet = Fleet.of_histories(starts, np.concatenate(histories).astype(np.int32), 4)
-    made = mechanism("walsh", n_apps=4, d=5, epsilon=3.0, clip=1.0, b=7)
-    theirs = answers(fleet, made, "transitions", seed)
-    assert answers_on_card(ResidentFleet(fleet, card), made, "transitions", seed) == theirs
-
-
-def test_vectors_of_many_phones_are_made_in_parts(rng, card, seed, monkeypatch):
-    fleet = random_fleet(rng, 40, 30)
-    made = mechanism("walsh", n_apps=30, d=31, epsilon=2.0, clip=1.0, b=4)
-    whole = vectors_on_card.tally_answers(ResidentFleet(fleet, card), made, "transitions", seed)
-    monkeypatch.setattr(vectors_on_card, "_ENTRIES_AT_ONCE", 100)
-    everyone = ResidentFleet(fleet, card)
-    parts = list(vectors_on_card._vectors(everyone, everyone.order.phones, 1.0))
-    assert len(parts) > 5
-    assert sum(part.last - part.first for part in parts) == len(fleet)
-    again = vectors_on_card.tally_answers(everyone, made, "transitions", seed)
-    assert np.array_equal(again, whole)
-
-
 def test_transitions_that_no_word_has_room_for(rng, card, seed):
     """A phone with 300 apps, and one that goes back and forth 70,000 times."""
     histories = [rng.integers(0, 300, 2000), np.tile([0, 1], 70_000), rng.integers(0, 9, 50)]
     starts = np.concatenate([[0], np.cumsum([len(each) for each in histories])])
     fleet = Fleet.of_histories(starts, np.concatenate(histories).astype(np.int32), 300)
-    resident = ResidentFleet(fleet, card)
-    assert resident.columns[4] is None
-    made = mechanism("walsh", n_apps=300, d=301, epsilon=8.0, clip=1.0, b=6)
-    theirs = answers(fleet, made, "transitions", seed)
-    assert answers_on_card(resident, made, "transitions", seed) == theirs
-
-
-def test_a_crowd_is_learnt_on_the_card_as_on_the_processor(rng, card, seed, monkeypatch):
-    """Both questions: of 60 apps the ten launched most are asked about."""
-    monkeypatch.setattr("nextapp.fleet.gpu.card.first_card", lambda: card)
-    monkeypatch.setattr("nextapp.studies.new_phones.CrowdRequests.most_slots", 20)
-    monkeypatch.setattr("nextapp.studies.new_phones.ASKED", 10)
-    fleet = random_fleet(rng, 100, 60)
-    theirs, mine = (
-        learn_from_vectors(fleet, 8.0, seed, device=device) for device in ("cpu", "gpu")
-    )
-    assert np.array_equal(mine.starts, theirs.starts)
-    assert np.array_equal(mine.following, theirs.following)
-    assert np.array_equal(mine.share, theirs.share)
-    assert np.array_equal(mine.popularity, theirs.popularity)
+    assert ResidentFleet(fleet, card).columns[4] is None
+    broadcast = Broadcast(0, rng.normal(0, 0.4, (300, 6)), ModelSettings(alpha=0.0))
+    made = mechanism("identity", n_apps=300, d=6)
+    theirs, mine, *_ = play_both(fleet, card, broadcast, made, seed)
+    assert_same(mine.true_sum, theirs.true_sum)
 
 
 def test_synthetic_phones_on_the_card(card, seed):
@@ -333,7 +261,7 @@ def test_three_rounds_on_the_card_train_the_q_of_the_processor(rng, card, seed, 
     assert np.abs(trained["gpu"] - broadcast.app_vectors).max() > 0.01
 
 
-def test_what_a_card_does_not_do_is_refused_in_words(rng, card, monkeypatch):
+def test_what_a_card_does_not_do_is_refused_in_words(rng, card):
     fleet = ResidentFleet(random_fleet(rng), card)
     long = mechanism("identity", n_apps=N_APPS, d=65)
     with pytest.raises(ValueError, match="at most 64"):
@@ -346,16 +274,6 @@ def test_what_a_card_does_not_do_is_refused_in_words(rng, card, monkeypatch):
     kashin = mechanism("kashin", n_apps=N_APPS, d=6, epsilon=1.0, clip=0.1)
     with pytest.raises(ValueError, match="not kashin"):
         on_card.sum_reports(fleet, broadcast_of(rng, 6, alpha=0.0), kashin, 0)
-    for question in ("transitions", "launches"):
-        with pytest.raises(ValueError, match="make one for the catalogue"):
-            vectors_on_card.tally_answers(fleet, walsh_, question, 0)
-    monkeypatch.setattr(vectors_on_card, "MOST_ENTRIES", 3)
-    fits = mechanism("walsh", n_apps=N_APPS, d=N_APPS + 1, epsilon=1.0, clip=0.1)
-    with pytest.raises(ValueError, match="at most 3 different transitions"):
-        vectors_on_card.tally_answers(fleet, fits, "transitions", 0)
-    monkeypatch.setattr("nextapp.fleet.gpu.card.first_card", lambda: card)
-    with pytest.raises(ValueError, match="copies are drawn in one step on the CPU"):
-        NewPhoneStudy("log.csv", copies=1000, device="gpu")
 
 
 def test_without_the_library_the_error_has_the_install_line(monkeypatch):
@@ -367,18 +285,11 @@ def test_without_the_library_the_error_has_the_install_line(monkeypatch):
         check_device("tpu")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["simulate", "--phones", "1000000"],
-        ["new-phones", "synthetic:fleet,phones=1000000"],
-    ],
-)
-def test_a_command_without_the_library_ends_at_once_with_the_install_line(monkeypatch, arguments):
+def test_a_command_without_the_library_ends_at_once_with_the_install_line(monkeypatch):
     testing = pytest.importorskip("click.testing")
     monkeypatch.setitem(sys.modules, "cupy", None)
     first_card.cache_clear()
     app = importlib.import_module("nextapp.cli.commands").app
-    out = testing.CliRunner().invoke(app, [*arguments, "--device", "gpu"])
+    out = testing.CliRunner().invoke(app, ["simulate", "--phones", "1000000", "--device", "gpu"])
     assert out.exit_code == 1
     assert out.output == "error: device 'gpu' needs CuPy: pip install 'nextapp[gpu]'\n"

@@ -24,7 +24,7 @@ _BAR = 16  # so that the table of all priors has 80 columns
 @settings_of(
     NewPhoneStudy,
     "given",
-    *("new", "draws", "launches", "at_most", "device", "seed", "epsilons", "copies"),
+    *("new", "draws", "launches", "at_most", "seed", "epsilons", "copies"),
 )
 @commands.plot_file("Plot HR@5 against launches seen")
 @commands.json_file

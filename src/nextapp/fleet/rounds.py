@@ -13,13 +13,11 @@ from functools import partial
 
 import numpy as np
 
-from nextapp.fleet import reporting, walsh
+from nextapp.fleet import reporting
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.reporting import Sums
 from nextapp.learners import RoundSum
 from nextapp.privacy import Mechanism, mechanism
-from nextapp.privacy.mechanism import Tally
-from nextapp.privacy.walsh import Walsh
 from nextapp.settings import unknown
 from nextapp.wire import Broadcast, Floats
 
@@ -28,17 +26,8 @@ CARD_MECHANISMS = ("identity", "harmony", "laplace", "walsh")
 """Mechanisms whose reports of gradients a card simulates (`nextapp.fleet.gpu.reporting`)."""
 
 
-@dataclass(frozen=True, eq=False)
-class PlacedFleet:
-    """The functions that run a fleet's rounds on a device, for this fleet.
-
-    sum_reports     `nextapp.fleet.reporting.sum_reports`, in float32 and by default by law
-    tally_answers   `nextapp.fleet.walsh.tally_answers`
-    """
-
-    n_phones: int
-    sum_reports: Callable[..., Sums]
-    tally_answers: Callable[[Walsh, str, int], Tally]
+PlacedFleet = Callable[..., Sums]
+"""`nextapp.fleet.reporting.sum_reports` on a device, for one fleet: in float32, and by law."""
 
 
 def check_device(device: str, mechanism: str | None = None) -> None:
@@ -62,22 +51,12 @@ def place_fleet(fleet: Fleet, device: str) -> PlacedFleet:
     """The fleet on this device; a card gets a copy of it."""
     check_device(device)
     if device == "cpu":
-        return PlacedFleet(
-            len(fleet),
-            partial(reporting.sum_reports, fleet, law=True, dtype=np.float32),
-            partial(walsh.tally_answers, fleet),
-        )
+        return partial(reporting.sum_reports, fleet, law=True, dtype=np.float32)
     from nextapp.fleet.gpu import reporting as on_card
-    from nextapp.fleet.gpu import vectors
     from nextapp.fleet.gpu.card import first_card
     from nextapp.fleet.gpu.resident import ResidentFleet
 
-    resident = ResidentFleet(fleet, first_card())
-    return PlacedFleet(
-        len(fleet),
-        partial(on_card.sum_reports, resident, law=True),
-        partial(vectors.tally_answers, resident),
-    )
+    return partial(on_card.sum_reports, ResidentFleet(fleet, first_card()), law=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +87,7 @@ def fleet_phones(
     placed = place_fleet(fleet, device)
 
     def report(broadcast: Broadcast) -> ReportSum:
-        sums = placed.sum_reports(broadcast, mechanism, seed)
+        sums = placed(broadcast, mechanism, seed)
         return ReportSum(estimate_sum(sums, mechanism), sums)
 
     return report

@@ -24,8 +24,8 @@ from nextapp.data.cutting import collapse_repeats
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import metrics
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.rounds import check_device, place_fleet
 from nextapp.fleet.vectors import draw_copies, draw_launches, mean_shares
+from nextapp.fleet.walsh import tally_answers
 from nextapp.learners import SLOTS_BY_BUCKET, CrowdRequests
 from nextapp.predictors.nextapp import online_scores
 from nextapp.privacy.walsh import Walsh, fewest_bits
@@ -79,10 +79,8 @@ class NewPhoneStudy:
         0, "Phones in a fleet of copies of the crowd; 0: the crowd itself.", heading=_CROWD
     )
     seed: int = setting(0, "Random seed.")
-    device: str = setting("cpu", "cpu, or gpu (needs pip install 'nextapp[gpu]').")
 
     def __post_init__(self) -> None:
-        check_device(self.device)
         if not 0 < self.new < 1:
             raise ValueError(f"new must lie between 0 and 1, got {self.new!r}.")
         for word in ("draws", "launches", "at_most"):
@@ -90,10 +88,6 @@ class NewPhoneStudy:
                 raise ValueError(f"{word} must be 1 or more, got {getattr(self, word)!r}.")
         if self.copies < 0:
             raise ValueError(f"copies must be 0 (none) or more, got {self.copies!r}.")
-        if self.copies and self.device != "cpu":
-            raise ValueError(
-                "the reports of copies are drawn in one step on the CPU: leave out the device."
-            )
         for epsilon in self.epsilons:
             transitions_mechanism(epsilon, 2)
 
@@ -179,11 +173,7 @@ def learn_priors(
     found = [crowd_without_noise(mean_shares(crowd))]
     for done, epsilon in enumerate(settings.epsilons, start=1):
         report("learning priors", done, 1 + len(settings.epsilons))
-        found.append(
-            learn_from_vectors(
-                crowd, epsilon, settings.seed + number, settings.copies, settings.device
-            )
-        )
+        found.append(learn_from_vectors(crowd, epsilon, settings.seed + number, settings.copies))
     return found
 
 
@@ -192,7 +182,6 @@ def learn_from_vectors(
     epsilon: float,
     seed: int,
     copies: int = 0,
-    device: str = "cpu",
 ) -> Crowd:
     """The prior learnt from one report per phone, as the server of the crowd requests it.
 
@@ -211,7 +200,7 @@ def learn_from_vectors(
         if copies:
             launches = draw_launches(asked, mechanism, n_asked, seed)
         else:
-            tally = place_fleet(asked, device).tally_answers(mechanism, "launches", seed)
+            tally = tally_answers(asked, mechanism, "launches", seed)
             launches = mechanism.estimate(tally, n_asked).ravel()
         slots = np.sort(np.argsort(-launches, kind="stable")[:ASKED])
         others = others.among(slots)
@@ -219,7 +208,7 @@ def learn_from_vectors(
     if copies:
         estimate = draw_copies(others, mechanism, n_phones, seed)
     else:
-        tally = place_fleet(others, device).tally_answers(mechanism, "transitions", seed)
+        tally = tally_answers(others, mechanism, "transitions", seed)
         estimate = mechanism.estimate(tally, n_phones)
     learnt = crowd_from(estimate, math.sqrt(mechanism.entry_variance / n_phones))
     popularity = np.zeros(n_apps)

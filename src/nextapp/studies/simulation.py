@@ -136,7 +136,7 @@ class LocalWorld:
     def __call__(self, broadcast: Broadcast, mechanism: Mechanism) -> Sums:
         seed, law = self.settings.seed, not self.settings.exact
         fleets = (self._fleet(number) for number in range(len(self.shards)))
-        parts = (fleet.sum_reports(broadcast, mechanism, seed, law=law) for fleet in fleets)
+        parts = (fleet(broadcast, mechanism, seed, law=law) for fleet in fleets)
         return functools.reduce(Sums.__add__, parts)
 
     def _fleet(self, number: int) -> PlacedFleet:

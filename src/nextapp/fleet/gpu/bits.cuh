@@ -57,7 +57,6 @@ struct Bits {
 };
 
 __device__ inline double as_uniform(u64 drawn) { return (double)(drawn >> 11) * 0x1p-53; }
-__device__ inline double as_inside(u64 drawn) { return ((double)(drawn >> 11) + 0.5) * 0x1p-53; }
 __device__ inline double as_exponential(u64 drawn) { return -log1p(-as_uniform(drawn)); }
 __device__ inline double as_normal(u64 first, u64 second) {
     return sqrt(2.0 * as_exponential(first)) * cos(2.0 * 3.141592653589793 * as_uniform(second));

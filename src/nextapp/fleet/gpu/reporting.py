@@ -258,7 +258,8 @@ def _launch_part(
     n_warps = min(max(_BLOCK_BYTES // (workspace_bytes * in_warp), 1), 4) if fits else 1
     in_block = n_warps * in_warp
     at_once = part.last - part.first if fits else max(_SCRATCH_BYTES // workspace_bytes, 1)
-    scratch = None if fits else card.xp.empty(min(at_once, part.last) * workspace_bytes, np.uint8)
+    rooms = min(at_once, part.last) + in_warp - 1  # also for lanes of a warp that have no phone
+    scratch = None if fits else card.xp.empty(rooms * workspace_bytes, np.uint8)
     for first, last in cut(part.first, part.last, at_once):
         chosen = slice(first, last)
         arguments = [

@@ -50,7 +50,6 @@ class ResidentFleet:
         self.first_phone = fleet.first_phone
         self.columns = _place(fleet.columns, card)
         self.n_own = xp.diff(self.columns[0])
-        self.n_transitions = xp.diff(self.columns[3])
         most = int(self.n_own.max()) if self.n_phones else 0
         room = next((each for each in CAPACITIES if each >= most), 16 * (-(-most // 16)))
         capacities = (*(each for each in CAPACITIES if each < most), room)
