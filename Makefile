@@ -10,8 +10,9 @@ FLOWER := .venv-flower
 # Tests start hundreds of processes, each of which would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 TESTED := $(BIN)/python -m pytest -n 2 --dist worksteal
-# Two processes of tests share the cores: threads of the linear algebra would wait for each other.
+# Two processes of tests share the cores: threads of libraries would wait for each other.
 test quick sweeps test-all: export OPENBLAS_NUM_THREADS = 1
+test quick sweeps test-all: export OMP_NUM_THREADS = 1
 
 .PHONY: page screenshots demo test quick gpu-test bench-gpu sweeps test-all check light package flower docs bench bench-serve bench-gateways bench-peers peers lowest clean
 
