@@ -593,12 +593,12 @@ QUIET_SECONDS = 30.0
 """The same event is logged once in this time; then how often it came meanwhile."""
 
 
-def start_log(form: Form = "plain", level: int = logging.INFO) -> None:
+def start_log(form: Form = "plain") -> None:
     """Log to standard error from now on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines(form))
     handler.addFilter(OnceInAWhile())
-    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
 class OnceInAWhile(logging.Filter):

@@ -18,7 +18,7 @@ from nextapp.data import synthetic
 from nextapp.data.log import LaunchLog
 from nextapp.phone import Client, Phone, Store
 from nextapp.phone.core import OPTIONS, Overloaded
-from nextapp.randomness import KeyedBits, Words
+from nextapp.randomness import KeyedBits
 from nextapp.wire import Broadcast
 
 APPS = 200
@@ -38,19 +38,6 @@ class RoundOutcome:
     round: int
     outcomes: dict[str, int]
     seconds: float
-
-
-class _RoundBits:
-    """The bits of one phone for whichever round it fetches."""
-
-    def __init__(self, seed: int, number: int, phone: Phone) -> None:
-        self._seed, self._number, self._phone = seed, number, phone
-        self._bits: KeyedBits | None = None
-
-    def words(self, n: int) -> Words:
-        if self._bits is None:
-            self._bits = KeyedBits(self._seed, self._number, self._phone.round or 0, "report")
-        return self._bits.words(n)
 
 
 def launches(phones: int, n_apps: int, seed: int, days: int = _DAYS) -> LaunchLog:
@@ -116,14 +103,13 @@ class SimulatedPhones:
         self._pool = ThreadPoolExecutor(_AT_ONCE)
         self.phones = list(self._pool.map(made, range(phones)))
 
-    def sync(self) -> Counter[str]:
-        """Every phone fetches the broadcast and reports; what became of the reports."""
+    def sync(self, round: int) -> Counter[str]:
+        """Every phone reports in the round that is open; what became of the reports."""
 
         def synced(number: int) -> str:
-            phone = self.phones[number]
             with self._client() as client:
-                bits = _RoundBits(self.seed, number, phone)
-                return phone.sync(client, bits=bits, now=True).report
+                bits = KeyedBits(self.seed, number, round, "report")
+                return self.phones[number].sync(client, bits=bits, now=True).report
 
         return Counter(self._pool.map(synced, range(len(self.phones))))
 
@@ -143,7 +129,7 @@ class SimulatedPhones:
         for _ in range(rounds):
             start = time.perf_counter()
             number = self._await_round()
-            counts = self.sync()
+            counts = self.sync(number)
             close(number)
             self._await_round(number)
             yield RoundOutcome(number, dict(counts), time.perf_counter() - start)
