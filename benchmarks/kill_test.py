@@ -30,12 +30,14 @@ from nextapp.privacy import mechanism
 from nextapp.server import listening
 from nextapp.server.folders import lock_folder, open_federation
 from nextapp.server.gateway import Gateway
+from nextapp.server.issuing import KeyRules
 from nextapp.server.listening import ServerLimits
 from nextapp.server.vault import Vault
 from nextapp.wire import Report, unpack
 
 N_APPS, DIM, RATE, LAM = 30, 4, 0.01, 0.3
 PHONES = 30  # of each process
+TOKENS = 40  # of a phone
 SETTINGS = {
     "learn": "seqmf",
     "mechanism": "harmony", "epsilon": 2.0, "clip": 1.0, "goal": PHONES, "minimum": 5,
@@ -52,7 +54,13 @@ def serve(folder: Path, port: int) -> None:
     apps = tuple(f"app-{number:04d}" for number in range(N_APPS))
     new = not (folder / "settings.json").exists()
     with lock_folder(folder):
-        federation, _ = open_federation(folder, SETTINGS, apps if new else None, now=time.time())
+        federation, _ = open_federation(
+            folder,
+            SETTINGS,
+            apps if new else None,
+            now=time.time(),
+            key_rules=KeyRules(30.0, TOKENS),
+        )
         opened = listening.open_socket("127.0.0.1", port)
         print(opened.getsockname()[1], flush=True)
         listening.serve(federation, Gateway(federation.vault, LIMITS), opened)
@@ -63,9 +71,9 @@ class Recorded(Client):
 
     record: Path
 
-    def submit(self, report: bytes) -> None:
+    def submit(self, report: bytes, token: str) -> None:
         self._write("sent", report)
-        super().submit(report)
+        super().submit(report, token)
         self._write("acknowledged", report)
 
     def _write(self, word: str, report: bytes) -> None:
@@ -163,6 +171,9 @@ def killing(folder: Path, kills: int, chance: random.Random) -> tuple[Watch, dic
         (folder / f"group{number}").mkdir()
         groups.append(Part("phones", folder / f"group{number}", f"http://127.0.0.1:{port}", code))
         groups[-1].start()
+    while not watch.sums:  # all have enrolled and have their tokens
+        watch.look()
+        time.sleep(0.1)
     killed = {"server": 0, "phones": 0}
     for kill in range(kills):
         until = time.monotonic() + chance.uniform(0.2, 1.8)
