@@ -216,7 +216,7 @@ def hits_over_http(url, folder, code, phones, names) -> np.ndarray:
                 if joins:
                     with Client(url) as client:
                         phone.join(client, code)
-                        phone.take(client.current()[1])
+                        phone.take(client.current())
                 named = []
                 for app, when in launched:
                     named.append(phone.predict(5, when))
