@@ -316,8 +316,9 @@ def test_a_broadcast_that_cannot_be_used_leaves_the_one_in_hand(
     assert phone.sync(client).round == 4
 
 
-def test_a_huge_broadcast_is_not_read(server, phone, make_broadcast):
-    with Client(server.url, largest_broadcast=10_000) as client:
+def test_a_huge_broadcast_is_not_read(server, phone, make_broadcast, monkeypatch):
+    monkeypatch.setattr("nextapp.phone.client.MOST_BYTES", 10_000)
+    with Client(server.url) as client:
         assert phone.sync(client).broadcast == "new"
         server.publish(make_broadcast(4, d=500))
         synced = phone.sync(client)

@@ -26,6 +26,7 @@ from typing import NamedTuple, Self
 from urllib.parse import SplitResult, urlsplit
 
 from nextapp.phone.core import (
+    MOST_BYTES,
     BadAnswer,
     NotAsPublished,
     Overloaded,
@@ -39,7 +40,6 @@ from nextapp.privacy.tokens import from_base64, to_base64
 from nextapp.randomness import SystemBits, below
 from nextapp.wire import digest_of, is_digest, is_round
 
-LARGEST_BROADCAST = 4 << 20
 LARGEST_ANSWER = 64 << 10
 DIGESTS_FROM = 1024
 """Lists of digests are asked for from a multiple of it on."""
@@ -106,7 +106,6 @@ class Client:
         patience: float = 120.0,
         relay: str | None = None,
         attempts: int = 4,
-        largest_broadcast: int = LARGEST_BROADCAST,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         parts = _check_url(url)
@@ -116,7 +115,6 @@ class Client:
         self._timeout = timeout
         self._patience = patience
         self._attempts = attempts
-        self._largest_broadcast = largest_broadcast
         self._sleep = sleep
         self._relay = None if relay is None else _relay(relay, parts)
         self._context = _context(ca) if parts.scheme == "https" else None
@@ -209,7 +207,7 @@ class Client:
     def broadcast(self) -> bytes:
         """The current broadcast as it came, not yet read."""
         headers = {"Accept-Encoding": "gzip"}
-        return self._call("GET", "/v1/broadcast", headers, limit=self._largest_broadcast).body
+        return self._call("GET", "/v1/broadcast", headers, limit=MOST_BYTES).body
 
     def submit(self, report: bytes, token: str) -> None:
         """Send a report; on returning the server has it for good. The same bytes may be sent again.

@@ -283,16 +283,11 @@ class Store:
                     connection.execute(statement)
                 Ledger.create(connection, lifetime=lifetime, per_day=per_day)
                 connection.execute("COMMIT")
-                values: dict[str, str | float] = {
-                    "window": float(window),
-                    "predictor": predictor,
-                    **_limits_beside_ledger(limits),
-                }
+                values = _limits_beside_ledger(limits)
+                values |= {"window": float(window), "predictor": predictor}
                 if witness is not None:
                     values["witness"] = str(Path(witness).resolve())
-                connection.executemany(
-                    "INSERT OR REPLACE INTO settings VALUES (?, ?)", values.items()
-                )
+                connection.executemany("INSERT INTO settings VALUES (?, ?)", values.items())
         except (OSError, sqlite3.Error) as error:
             raise StoreFull(f"{path} cannot be made: {error}.") from error
         return cls(path, **options)
@@ -309,7 +304,13 @@ class Store:
         run = self._connection.execute
         if run("PRAGMA application_id").fetchone() != (_APPLICATION,):
             raise StoreError(f"{self.path} is a database of something else, not a phone's store.")
-        _check_version(self._connection, self.path)
+        (version,) = run("PRAGMA user_version").fetchone()
+        if version != VERSION:
+            raise OtherVersion(
+                f"{self.path} has version {version}, but this program reads version {VERSION}. Use "
+                f"the program that made it; or export its launches with that (nextapp phone export "
+                f"--format csv), set up a new phone (init) and import them. Nothing was changed."
+            )
         run("PRAGMA journal_mode = WAL")
         run("PRAGMA synchronous = NORMAL")
         run("PRAGMA secure_delete = ON")
@@ -931,16 +932,6 @@ def check_name(name: str) -> None:
         raise ValueError(
             f"an app's name must have 1 to {LONGEST_NAME} printable characters, the first and the "
             f"last no blank, got {name!r:.80}."
-        )
-
-
-def _check_version(connection: sqlite3.Connection, path: Path) -> None:
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version != VERSION:
-        raise OtherVersion(
-            f"{path} has version {version}, but this program reads version {VERSION}. Use the "
-            f"program that made it; or export its launches with that (nextapp phone export "
-            f"--format csv), set up a new phone (init) and import them. Nothing was changed."
         )
 
 
