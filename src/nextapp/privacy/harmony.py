@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.crowd import Shares
-from nextapp.model import PhoneGradient
 from nextapp.privacy.mechanism import (
     SECRET_BITS,
     FiniteMechanism,
@@ -111,17 +110,12 @@ class Harmony(FiniteMechanism):
             yield Report(self.name, 0, payload)
 
     def _entries(self, F: Gradient, positions: Sequence[int]) -> list[float]:
-        """x at these positions, without making what a phone has dense."""
+        """x at these positions; shares stay sparse."""
         if isinstance(F, Shares):
             own = Shares(F.shape, *self._nonzero(F))  # checked
             values = own.at(np.asarray(positions, np.int64)).tolist()
-        elif isinstance(F, PhoneGradient):
-            self._check_shape(F.app_vectors.shape)
-            values = [_entry(F, *divmod(position, self.d)) for position in positions]
         else:
             values = self._flat(F)[positions].tolist()
-        if not all(map(math.isfinite, values)):
-            raise ValueError("the gradient must be finite; a report of anything else is refused.")
         return [min(max(value, -self.clip), self.clip) / self.clip for value in values]
 
     def _parts(
@@ -129,16 +123,6 @@ class Harmony(FiniteMechanism):
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Positions (n_reports, k), ascending, and signs ±1 (n_reports, k)."""
         return self._fields.unpack(self._payloads(reports, self._fields.n_bytes))
-
-
-def _entry(F: PhoneGradient, app: int, column: int) -> float:
-    value = 0.0
-    if F.c0:
-        value = F.c0 * float(F.app_vectors[app] @ F.p) * float(F.p[column])
-    own = int(np.searchsorted(F.apps, app))
-    if own < len(F.apps) and F.apps[own] == app:
-        value += float(F.rows[own, column])
-    return value
 
 
 def best_k(epsilon: float, D: int) -> int:

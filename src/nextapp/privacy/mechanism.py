@@ -159,39 +159,23 @@ class Mechanism(ABC):
 
     def _flat(self, F: Gradient) -> Floats:
         """F as one vector of D finite numbers."""
-        if isinstance(F, PhoneGradient):
-            self._check_shape(F.app_vectors.shape)
-            x = F.dense().ravel()
-        elif isinstance(F, Shares):
-            self._check_shape(F.shape)
-            x = F.dense().ravel()
-        else:
-            F = np.asarray(F, np.float64)
-            self._check_shape(F.shape)
-            x = F.ravel()
-        if not np.isfinite(x).all():
-            raise ValueError("the gradient must be finite; a report of anything else is refused.")
-        return x
+        dense = (
+            F.dense() if isinstance(F, PhoneGradient | Shares) else np.asarray(F, dtype=np.float64)
+        )
+        self._check_shape(dense.shape)
+        _check_finite(dense)
+        return dense.ravel()
 
     def _nonzero(self, F: Gradient) -> tuple[npt.NDArray[np.int64], Floats]:
-        """The positions of the nonzero entries of F, ascending, and their values; faster than
-        `_flat` for sparse F."""
-        entries: npt.NDArray[np.int64]
-        values: Floats
-        if isinstance(F, Shares):
-            self._check_shape(F.shape)
-            entries, values = F.cells, F.share
-        elif isinstance(F, PhoneGradient) and not F.c0:
-            self._check_shape(F.app_vectors.shape)
-            entries = (F.apps[:, None] * self.d + np.arange(self.d)).ravel()
-            values = F.rows.ravel()
-        else:
+        """The positions of the nonzero entries of F, ascending, and their values."""
+        if not isinstance(F, Shares):
             values = self._flat(F)
-            entries = np.arange(self.D)
-        if not np.isfinite(values).all():
-            raise ValueError("the gradient must be finite; a report of anything else is refused.")
-        there = np.flatnonzero(values)
-        return entries[there], values[there]
+            there = np.flatnonzero(values)
+            return there, values[there]
+        self._check_shape(F.shape)
+        _check_finite(F.share)
+        there = np.flatnonzero(F.share)
+        return F.cells[there], F.share[there]
 
     def _check_shape(self, shape: tuple[int, ...]) -> None:
         if shape != (self.n_apps, self.d):
@@ -302,6 +286,11 @@ def check_tally(tally: Tally, shape: tuple[int, ...], n_reports: int) -> None:
             f"the tally must have integers of shape {shape}, got {tally.dtype} of shape "
             f"{tally.shape}: check that phone and server use the same n_apps, d and options."
         )
+
+
+def _check_finite(values: Floats) -> None:
+    if not np.isfinite(values).all():
+        raise ValueError("the gradient must be finite; a report of anything else is refused.")
 
 
 def check_clip(clip: float) -> float:
