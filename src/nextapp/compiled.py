@@ -260,34 +260,34 @@ def cache_folder(file: Path) -> Path | None:
     return writable_folder(_parents(_PACKAGE), f"numba-{file.stem}-{digest_of_sources(file)}")
 
 
-def sources_of(file: Path, package: Path = _PACKAGE) -> set[Path]:
+def sources_of(file: Path) -> set[Path]:
     """This file and all files of the package that it imports, directly or not."""
     found: set[Path] = set()
-    waiting = [file, package / "machine_code.py"]
+    waiting = [file, _PACKAGE / "machine_code.py"]
     while waiting:
         source = waiting.pop()
         if source not in found:
             found.add(source)
-            waiting.extend(_imported(source, package))
+            waiting.extend(_imported(source))
     return found
 
 
-def digest_of_sources(file: Path, package: Path = _PACKAGE) -> str:
+def digest_of_sources(file: Path) -> str:
     """Hash of the names and contents of `sources_of` this file."""
     digest = hashlib.sha256()
-    for source in sorted(sources_of(file, package)):
-        name = os.path.relpath(source, package)
+    for source in sorted(sources_of(file)):
+        name = os.path.relpath(source, _PACKAGE)
         digest.update(name.encode() + b"\0" + _text(source).encode() + b"\0")
     return digest.hexdigest()[:16]
 
 
 @cache
-def _imported(file: Path, package: Path) -> list[Path]:
+def _imported(file: Path) -> list[Path]:
     """The files of the package that this file imports, with the `__init__.py` of all folders."""
-    files = [each / "__init__.py" for each in file.parents if each.is_relative_to(package)]
+    files = [each / "__init__.py" for each in file.parents if each.is_relative_to(_PACKAGE)]
     for module, names in _IMPORT.findall(_text(file)):
         parts = module.split(".")[1:]
-        folders = [package.joinpath(*parts[:length]) for length in range(len(parts) + 1)]
+        folders = [_PACKAGE.joinpath(*parts[:length]) for length in range(len(parts) + 1)]
         folder = folders[-1]
         files.extend(each / "__init__.py" for each in folders)
         files.append(folder.with_suffix(".py"))

@@ -88,14 +88,14 @@ def predict(model: Path, history: Path, n: int, why: bool, json: Path | None) ->
     data = model.read_bytes()
     launches = model_file.read_history(history).launches
     try:
-        result = model_file.predict(data, launches, n)
+        ranked, result = model_file.predict(data, launches, n)
     except WireError as error:
         raise ValueError(f"{model}: {error}") from error
-    for line in reason_lines(result.ranked, why=why) if result.ranked else ():
+    for line in reason_lines(ranked, why=why) if ranked else ():
         screen.out.print(line, markup=False, soft_wrap=True)
-    for note in result.notes:
+    for note in result["notes"]:
         screen.err.print(note, markup=False, soft_wrap=True)
-    screen.write_json(json, result.as_json())
+    screen.write_json(json, result)
 
 
 @command("nextapp explain synthetic:lsapp --user phone-0007 -n 3")

@@ -99,12 +99,11 @@ class Fleet:
         return cls.of_histories(log.starts.astype(np.int64), log.app, log.n_apps)
 
     @classmethod
-    def without_launches(cls, n_phones: int, n_apps: int, first_phone: int = 0) -> Fleet:
+    def without_launches(cls, n_phones: int, n_apps: int) -> Fleet:
         """Phones that have launched nothing: their gradients are zero."""
         none, short = np.zeros(0, np.int32), np.zeros(0, np.int16)
         starts = np.zeros(n_phones + 1, np.int64)
-        columns = Columns(starts, none, none, starts, short, short, none)
-        return cls(n_apps, columns, first_phone)
+        return cls(n_apps, Columns(starts, none, none, starts, short, short, none))
 
     def shard(self, first: int, last: int) -> Fleet:
         """Phones first to last − 1 of this fleet; they keep their numbers. Columns are views."""

@@ -39,8 +39,15 @@ def mean_shares(fleet: Fleet) -> Floats:
     share(j, i) = n(j→i)/n(·→·),   share(j, n_apps) = n(j)/n(·)
     """
     _check_some(fleet)
-    total = np.zeros((fleet.n_apps, fleet.n_apps + 1))
-    _add_shares(fleet.columns, total)
+    c, n_apps = fleet.columns, fleet.n_apps
+    n_launches = np.add.reduceat(np.append(c.counts, 0), c.app_starts[:-1])
+    n_launches[np.diff(c.app_starts) == 0] = 0
+    total = np.zeros((n_apps, n_apps + 1))
+    of_app = np.repeat(n_launches, np.diff(c.app_starts))
+    total[:, n_apps] = np.bincount(c.apps, c.counts / of_app, minlength=n_apps)
+    phone = np.repeat(np.arange(len(fleet)), np.diff(c.transition_starts))
+    last, after = (c.apps[c.app_starts[phone] + each] for each in (c.previous, c.following))
+    np.add.at(total, (last, after), c.times / np.maximum(n_launches - 1, 1)[phone])
     return total / len(fleet)
 
 
@@ -146,19 +153,3 @@ def _add_vectors(columns: Columns, clip: float, width: int, total: Floats) -> No
         cells, x = transition_vector(phone, columns, clip, width)
         for i in range(len(cells)):
             total[cells[i]] += x[i]
-
-
-@compiled
-def _add_shares(columns: Columns, total: Floats) -> None:
-    app_starts, apps, counts, transition_starts, previous, following, times = columns
-    n_apps = total.shape[0]
-    for phone in range(len(app_starts) - 1):
-        begin, end = app_starts[phone], app_starts[phone + 1]
-        n_launches = 0
-        for place in range(begin, end):
-            n_launches += counts[place]
-        for place in range(begin, end):
-            total[apps[place], n_apps] += counts[place] / n_launches
-        for move in range(transition_starts[phone], transition_starts[phone + 1]):
-            row, column = apps[begin + previous[move]], apps[begin + following[move]]
-            total[row, column] += times[move] / max(1, n_launches - 1)

@@ -90,7 +90,6 @@ def online_scores(
     seconds: Floats,
     candidates: Indices,
     crowd: Crowd | None = None,
-    weights: Weights = predictor.DEFAULT,
 ) -> Floats:
     """(n_launches, n_candidates): one phone from its first launch on, each launch predicted at its
     moment and before it is seen. Candidates ascend, and hold every app launched."""
@@ -105,5 +104,5 @@ def online_scores(
     )
     n_cells = len(seconds) * len(candidates)
     cells = crowd_cells(crowd, np.zeros(1, np.intp), candidates, starts)
-    scores = answers(streams, starts, n_cells, weights, cells, loop_for(len(seconds)))
+    scores = answers(streams, starts, n_cells, predictor.DEFAULT, cells, loop_for(len(seconds)))
     return scores.reshape(len(seconds), len(candidates))

@@ -273,11 +273,11 @@ class CountMix:
     launched at all. All counts fade. On each phone alone; scores are log P.
     """
 
+    name = "count-mix"
     in_expectation = False
     scores_are_log_chances = True
 
-    def __init__(self, name: str = "count-mix", *, longest: int = 2) -> None:
-        self.name = name
+    def __init__(self, longest: int = 2) -> None:
         self.longest = longest
 
     def fit(self, history: LaunchLog) -> None:
@@ -332,8 +332,7 @@ class PPM:
     in_expectation = False
     scores_are_log_chances = True
 
-    def __init__(self, fade: float = FADE, context_fade: float = CONTEXT_FADE) -> None:
-        self.fades = np.array([fade] + [context_fade] * LONGEST)
+    fades = np.array([FADE] + [CONTEXT_FADE] * LONGEST)
 
     def fit(self, history: LaunchLog) -> None:
         self.history = history

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,48 +109,18 @@ MODELS: dict[
 """The models that can be saved to a file, with their training functions."""
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """The most likely next apps, best first, each with its reason.
+Ranked = list[tuple[str, Reason | LightReason]]
 
-    ``unknown_apps`` are apps of the history that are not in the model's catalogue; they can still
-    be predicted.
+
+def predict(
+    model: bytes, launches: Sequence[tuple[str, float, int]], n: int
+) -> tuple[Ranked, dict[str, Any]]:
+    """The n most likely next apps on a phone after these launches (`read_history`), best first and
+    each with its reason; and the same as plain values.
+
+    ``unknown_apps`` are not in the model's catalogue; they can still be predicted. ``share`` is
+    None for SeqMF, whose scores are not probabilities.
     """
-
-    model: str
-    ranked: list[tuple[str, Reason | LightReason]]
-    n_launches: int
-    unknown_apps: list[str]
-
-    @property
-    def notes(self) -> list[str]:
-        if not self.unknown_apps:
-            return []
-        by = "this history" if self.model == "nextapp" else "a score of 0"
-        names = ", ".join(self.unknown_apps)
-        return [f"not in the model's catalogue, so ranked by {by} alone: {names}"]
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values; ``share`` is None for SeqMF, whose scores are not probabilities."""
-        return {
-            "model": self.model,
-            "predictions": [name for name, _ in self.ranked],
-            "reasons": [
-                {
-                    **reason._asdict(),
-                    "app": name,
-                    "share": reason.share if isinstance(reason, Reason) else None,
-                }
-                for name, reason in self.ranked
-            ],
-            "n_launches": self.n_launches,
-            "unknown_apps": self.unknown_apps,
-            "notes": self.notes,
-        }
-
-
-def predict(model: bytes, launches: Sequence[tuple[str, float, int]], n: int) -> Prediction:
-    """The n most likely next apps on a phone after these launches (`read_history`)."""
     name, apps, known = _read(model)
     numbers = {app: number for number, app in enumerate(apps)}
     numbered = [
@@ -174,7 +144,16 @@ def predict(model: bytes, launches: Sequence[tuple[str, float, int]], n: int) ->
             own.observe(app, when)
         reasons = own.explain(own.apps)
     ranked = [(names[reason.app], reason) for reason in reasons[:n]]
-    return Prediction(name, ranked, len(launches), strangers)
+    by = "this history" if name == "nextapp" else "a score of 0"
+    note = f"not in the model's catalogue, so ranked by {by} alone: {', '.join(strangers)}"
+    return ranked, {
+        "model": name,
+        "predictions": [app for app, _ in ranked],
+        "reasons": [{"share": None, **reason._asdict(), "app": app} for app, reason in ranked],
+        "n_launches": len(launches),
+        "unknown_apps": strangers,
+        "notes": [note] if strangers else [],
+    }
 
 
 def _read(data: bytes) -> tuple[str, tuple[str, ...], OtherPhones | Broadcast]:

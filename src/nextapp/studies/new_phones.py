@@ -32,7 +32,7 @@ from nextapp.privacy.walsh import Walsh, fewest_bits
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.settings import setting
-from nextapp.studies.experiment import versions
+from nextapp.studies.experiment import about_log, versions
 from nextapp.table import bootstrap_means, measured
 from nextapp.wire import Crowd, Floats
 
@@ -134,7 +134,10 @@ def run(
         if log is None:
             raise ValueError(f"the log of {settings.data} must be given.")
         whole = collapse_repeats(log)
-        draws, about = list(_draws_of_log(settings, whole)), _about_log(settings, whole)
+        draws, about = (
+            list(_draws_of_log(settings, whole)),
+            about_log(settings.data, whole, log) | {"kind": "a log"},
+        )
     by_user: dict[int, list[Floats]] = {}
     for number, (crowd, phones) in enumerate(draws):
         priors = [None, *learn_priors(settings, crowd, number, report)]
@@ -337,19 +340,6 @@ def _share_kept(gain: Floats, drawn: Floats, number: int) -> dict[str, float] | 
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = drawn[:, number] / drawn[:, 1]
     return _figure(float(gain[number] / gain[1]), shares[np.isfinite(shares)])
-
-
-def _about_log(settings: NewPhoneStudy, log: LaunchLog) -> dict[str, Any]:
-    return {
-        "source": settings.data,
-        "kind": "synthetic, not data of people"
-        if settings.data.startswith("synthetic:")
-        else "a log",
-        "n_users": log.n_users,
-        "n_apps": log.n_apps,
-        "n_launches": len(log),
-        "notes": list(log.notes),
-    }
 
 
 def _about_fleet(parameters: synthetic.Parameters) -> dict[str, Any]:
