@@ -1,6 +1,6 @@
 """For whom the predictor is worse: HR@1 by number of launches, number of apps, share of repeats.
 
-    python benchmarks/for_whom.py FOLDER            # android-a, epm, reality-a, schonlau .csv.gz
+    python benchmarks/for_whom.py FOLDER            # ubiqlog-a, epm, reality-a, schonlau .csv.gz
     python benchmarks/for_whom.py my-log.csv --groups 2
 
 Users of a log are cut into groups of equal size by a number of the part that is learnt from:
