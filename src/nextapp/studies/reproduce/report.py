@@ -315,7 +315,8 @@ def _data(records: Records) -> str:
     is_twin = any(data["kind"] == "twin" for data in sources.values())
     note = (
         "<p class=warning>A synthetic twin was fitted so that the simple rivals score as printed "
-        "in Tables 1 and 2: that they do is no evidence. Nothing else was fitted. For the authors' "
+        "in Tables 1 and 2, that of LSApp also so that its people's changes from app to app have "
+        "their shares and symmetry: that they do is no evidence. For the authors' "
         "files: <code>--lsapp</code>, <code>--app-usage</code>.</p>"
     )
     return f"<ul class=data>{''.join(lines)}</ul>{note if is_twin else ''}"
