@@ -21,6 +21,11 @@ def log_of(*launches, n_users=None, n_apps=None) -> LaunchLog:
     )
 
 
+def part_of(parts, number):
+    """The train, validation or test part."""
+    return parts.whole.where(parts.part == number)
+
+
 def test_columns_are_sorted_by_user_and_time_and_equal_times_keep_their_order():
     log = log_of((1, 0, 5), (0, 1, 9), (0, 2, 3), (0, 3, 3), (1, 4, 5))
     assert log.app.tolist() == [2, 3, 1, 0, 4]
@@ -111,17 +116,17 @@ def test_a_split_that_makes_no_sense_says_so(text, says):
 def test_fractions_cut_each_users_launches_at_the_floor():
     launches = [(0, 0, k) for k in range(10)] + [(1, 0, k) for k in range(7)] + [(2, 0, 0)]
     parts = Split.parse("fraction:0.8,0,0.2").cut(log_of(*launches))
-    assert np.bincount(parts.train.user, minlength=3).tolist() == [8, 5, 0]
-    assert np.bincount(parts.test.user, minlength=3).tolist() == [2, 2, 1]
-    assert len(parts.validation) == 0
+    assert np.bincount(part_of(parts, 0).user, minlength=3).tolist() == [8, 5, 0]
+    assert np.bincount(part_of(parts, 2).user, minlength=3).tolist() == [2, 2, 1]
+    assert len(part_of(parts, 1)) == 0
 
 
 @pytest.mark.parametrize("n", range(1, 60))
 def test_no_launch_is_lost_or_doubled_to_rounding(n):
     parts = Split.parse("fraction:0.7,0.1,0.2").cut(log_of(*[(0, 0, k) for k in range(n)]))
-    assert len(parts.train) == n * 7 // 10
-    assert len(parts.train) + len(parts.validation) == n * 8 // 10
-    assert len(parts.train) + len(parts.validation) + len(parts.test) == n
+    assert len(part_of(parts, 0)) == n * 7 // 10
+    assert len(part_of(parts, 0)) + len(part_of(parts, 1)) == n * 8 // 10
+    assert len(part_of(parts, 0)) + len(part_of(parts, 1)) + len(part_of(parts, 2)) == n
 
 
 def test_days_count_from_the_first_calendar_day_and_straddling_sessions_fall_out():

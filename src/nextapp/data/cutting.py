@@ -78,21 +78,9 @@ class Parts:
     how: str
 
     @property
-    def train(self) -> LaunchLog:
-        return self.whole.where(self.part == 0)
-
-    @property
-    def validation(self) -> LaunchLog:
-        return self.whole.where(self.part == 1)
-
-    @property
     def history(self) -> LaunchLog:
         """Train and validation: all that a model may learn from before the test."""
         return self.whole.where(self.part <= 1)
-
-    @property
-    def test(self) -> LaunchLog:
-        return self.whole.where(self.part == 2)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -51,8 +50,6 @@ class Marks:
     name: str
     tables: Mapping[str, Floats]
     sums: Mapping[str, Floats]
-    fit_seconds: float
-    predict_seconds: float
     counts: Counts
     chances: bool
 
@@ -108,8 +105,6 @@ class Evaluation:
                 **found["all"][number],
                 "different": found["different"][number],
                 "openings": found["openings"][number],
-                "fit_seconds": round(mark.fit_seconds, 4),
-                "predict_seconds": round(mark.predict_seconds, 4),
                 "calibration": (
                     metrics.calibration(*mark.counts[:2], seed) if mark.chances else None
                 ),
@@ -326,21 +321,16 @@ def evaluate(
     marks = []
     for predictor in predictors:
         progress(predictor.name, 0, 0)
-        start = time.perf_counter()
         predictor.fit(test.history)
-        middle = time.perf_counter()
         counts = Counts.empty(len(test.units.owner))
         values = score_predictions(test, predictor, counts=counts)
         tables = _by_table(user_means, test, values)
         sums = _by_table(unit_sums, test, values)
-        end = time.perf_counter()
         marks.append(
             Marks(
                 predictor.name,
                 tables,
                 sums,
-                middle - start,
-                end - middle,
                 counts,
                 getattr(predictor, "scores_are_log_chances", False),
             )

@@ -210,8 +210,7 @@ def run(
     world = world or LocalWorld(settings, device=device)
     optimiser = OPTIMISERS[settings.training.optimiser](settings.training.rate)
     described = as_values(settings)
-    # "qharmony" was another mechanism once, which was private: its checkpoints do not say "unsafe"
-    saved = _Checkpoint(folder, {**described, "unsafe": mechanism.unsafe}) if folder else None
+    saved = _Checkpoint(folder, described) if folder else None
     server = SeqMFLearner(start_vectors, settings.training.model, optimiser, mechanism)
     records: list[dict[str, Any]] = []
     if saved and saved.there():
