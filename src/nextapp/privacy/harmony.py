@@ -27,7 +27,42 @@ from nextapp.randomness import Bits, W, distinct, response_floor, sign_threshold
 from nextapp.wire import Floats, Report, WireError, WrongSize
 
 
-class Harmony(FiniteMechanism):
+class SignsAtPositions(FiniteMechanism):
+    """A mechanism whose report is a sign at each of k distinct positions, `SignedPositions`."""
+
+    _fields: SignedPositions
+
+    @property
+    def payload_bytes(self) -> int:
+        return self._fields.n_bytes
+
+    def tally(self, reports: Sequence[Report]) -> Tally:
+        """S, the sum of signs at each position, line 5 of Algorithm 2."""
+        positions, signs = self._parts(reports)
+        S = np.bincount(positions.ravel(), signs.ravel(), minlength=self._fields.D)
+        return S.astype(np.int64)
+
+    def check(self, report: Report) -> None:
+        check_name(self, report)
+        self._fields.check(report.payload)
+
+    def matches_coins(self, report: Report, coins: Bits) -> bool:
+        drawn = distinct(coins, self._fields.k, self._fields.D)
+        return self._fields.positions(report.payload) == drawn
+
+    def outputs(self) -> Iterator[Report]:
+        self._check_countable(math.comb(self._fields.D, self._fields.k) << self._fields.k)
+        for payload in self._fields.all():
+            yield Report(self.name, 0, payload)
+
+    def _parts(
+        self, reports: Sequence[Report]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Positions (n_reports, k), ascending, and signs ±1 (n_reports, k)."""
+        return self._fields.unpack(self._payloads(reports, self._fields.n_bytes))
+
+
+class Harmony(SignsAtPositions):
     """k distinct uniformly random entries, each sent as a sign by randomised response with ε/k.
 
         P[+1] = ½ + ½ x_j tanh(ε/2k),   x̂ = (D/k) c Σ_l s_l e_{j_l},   c = coth(ε/2k)
@@ -58,10 +93,6 @@ class Harmony(FiniteMechanism):
         self._fields = SignedPositions(self.k, self.D)
 
     @property
-    def payload_bytes(self) -> int:
-        return self._fields.n_bytes
-
-    @property
     def guarantee(self) -> Guarantee:
         return Guarantee(self.epsilon, covers=("positions", "signs"), assumptions=(SECRET_BITS,))
 
@@ -78,23 +109,10 @@ class Harmony(FiniteMechanism):
         ]
         return Report(self.name, round, self._fields.pack(positions, signs))
 
-    def tally(self, reports: Sequence[Report]) -> Tally:
-        """S (D,), the sum of signs, line 5 of Algorithm 2."""
-        positions, signs = self._parts(reports)
-        S = np.bincount(positions.ravel(), signs.ravel(), minlength=self.D)
-        return S.astype(np.int64)
-
     def estimate(self, tally: Tally, n_reports: int) -> Floats:
         check_tally(tally, (self.D,), n_reports)
         scale = self.D / (self.k * n_reports) * self.c * self.clip
         return self._reshape(scale * tally)
-
-    def check(self, report: Report) -> None:
-        check_name(self, report)
-        self._fields.check(report.payload)
-
-    def matches_coins(self, report: Report, coins: Bits) -> bool:
-        return self._fields.positions(report.payload) == distinct(coins, self.k, self.D)
 
     def probability(self, report: Report, F: Gradient) -> Fraction:
         positions, signs = self._parts([report])
@@ -104,11 +122,6 @@ class Harmony(FiniteMechanism):
             chance *= Fraction(T if sign > 0 else W - T, W)
         return chance
 
-    def outputs(self) -> Iterator[Report]:
-        self._check_countable(math.comb(self.D, self.k) * 2**self.k)
-        for payload in self._fields.all():
-            yield Report(self.name, 0, payload)
-
     def _entries(self, F: Gradient, positions: Sequence[int]) -> list[float]:
         """x at these positions; shares stay sparse."""
         if isinstance(F, Shares):
@@ -117,12 +130,6 @@ class Harmony(FiniteMechanism):
         else:
             values = self._flat(F)[positions].tolist()
         return [min(max(value, -self.clip), self.clip) / self.clip for value in values]
-
-    def _parts(
-        self, reports: Sequence[Report]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Positions (n_reports, k), ascending, and signs ±1 (n_reports, k)."""
-        return self._fields.unpack(self._payloads(reports, self._fields.n_bytes))
 
 
 def best_k(epsilon: float, D: int) -> int:

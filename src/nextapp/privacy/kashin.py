@@ -7,19 +7,16 @@ U (D, N)   frame, U Uᵀ = I               b       coefficients sent      T, W  
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
 
-from nextapp.privacy.harmony import SignedPositions
+from nextapp.privacy.harmony import SignedPositions, SignsAtPositions
 from nextapp.privacy.mechanism import (
     SECRET_BITS,
-    FiniteMechanism,
     Gradient,
     Guarantee,
     Tally,
-    check_name,
     check_tally,
 )
 from nextapp.privacy.walsh import walsh_transform
@@ -30,7 +27,7 @@ _ROUNDS = 60
 _MARGIN = 0.95
 
 
-class Kashin(FiniteMechanism):
+class Kashin(SignsAtPositions):
     """b random coefficients, each randomly rounded to ±K/√N, then 2^b-ary randomised response.
 
         x = U a,   P[s_l = +1] = ½ + ½ a_{j_l} √N/K,   s kept with probability T/W, else any of 2^b
@@ -81,10 +78,6 @@ class Kashin(FiniteMechanism):
         self._fields = SignedPositions(self.b, self.N)
 
     @property
-    def payload_bytes(self) -> int:
-        return self._fields.n_bytes
-
-    @property
     def guarantee(self) -> Guarantee:
         return Guarantee(
             self.epsilon, covers=("positions", "signs", "norm"), assumptions=(SECRET_BITS,)
@@ -107,26 +100,13 @@ class Kashin(FiniteMechanism):
             positive = [bool(other >> i & 1) for i in range(self.b)]
         return Report(self.name, round, self._fields.pack(positions, positive))
 
-    def tally(self, reports: Sequence[Report]) -> Tally:
-        """(N,): the sum of the signs of each coefficient."""
-        positions, signs = self._fields.unpack(self._payloads(reports, self._fields.n_bytes))
-        total = np.bincount(positions.ravel(), signs.ravel(), minlength=self.N)
-        return total.astype(np.int64)
-
     def estimate(self, tally: Tally, n_reports: int) -> Floats:
         check_tally(tally, (self.N,), n_reports)
         scale = math.sqrt(self.N) / self.b * self.K * (W / self.threshold) / n_reports
         return self._reshape(self.clip * scale * self._synthesis(tally.astype(np.float64)))
 
-    def check(self, report: Report) -> None:
-        check_name(self, report)
-        self._fields.check(report.payload)
-
-    def matches_coins(self, report: Report, coins: Bits) -> bool:
-        return self._fields.positions(report.payload) == distinct(coins, self.b, self.N)
-
     def probability(self, report: Report, F: Gradient) -> Fraction:
-        positions, signs = self._fields.unpack(self._payloads([report], self._fields.n_bytes))
+        positions, signs = self._parts([report])
         y = np.clip(self.coefficients(F), -1.0, 1.0)[positions[0]]
         true = Fraction(1)
         for sign, z in zip(signs[0].tolist(), y.tolist(), strict=True):
@@ -134,11 +114,6 @@ class Kashin(FiniteMechanism):
             true *= Fraction(T if sign > 0 else W - T, W)
         response = true * Fraction(self.threshold, W) + Fraction(W - self.threshold, W << self.b)
         return response / math.comb(self.N, self.b)
-
-    def outputs(self) -> Iterator[Report]:
-        self._check_countable(math.comb(self.N, self.b) * 2**self.b)
-        for payload in self._fields.all():
-            yield Report(self.name, 0, payload)
 
     def coefficients(self, F: Gradient) -> Floats:
         """y = a √N/K (N,) with x = U a exactly, and |y| ≤ 1 if the search finds such an a.
