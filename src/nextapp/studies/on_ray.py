@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import ray
 
 from nextapp.fleet.reporting import Sums
 from nextapp.privacy import Mechanism
@@ -19,13 +20,6 @@ from nextapp.studies.simulation import LocalWorld, Settings
 from nextapp.wire import Broadcast
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-
-try:
-    import ray
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "several workers need Ray: pip install 'nextapp[ray]'", name="ray"
-    ) from error
 
 TRIES = 5
 

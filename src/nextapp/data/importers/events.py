@@ -158,35 +158,21 @@ def screen_rows(seen: Sequence[ImportedLaunch]) -> set[str]:
     and nothing else does. Rows that stand around those two in the same way are found next. ``seen``
     are the rows in order, newest last.
     """
+    words_of = {app: _IN_BRACKETS.sub(r"\g<words>", app) for app in {each.app for each in seen}}
+    rows = [(words_of[each.app], each.clock) for each in seen]
     found: set[str] = set()
     while True:
-        rows = [
-            (words, each) for each in seen if (words := _without_brackets(each.app)) not in found
-        ]
+        rows = [row for row in rows if row[0] not in found]
         n_each = Counter(words for words, _ in rows)
-        after = Counter((first, second) for (first, _), (second, _) in pairwise(rows))
-        pauses = Counter(
-            (first, second)
-            for (first, before), (second, then) in pairwise(rows)
-            if then.clock - before.clock > _PAUSE
-        )
-        around = next(iter(pauses.most_common(1)), None)
-        if around is None:
-            break
-        (off, on), n = around
+        pauses, after = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        for (first, before), (second, then) in pairwise(rows):
+            after[first, second] += 1
+            pauses[first, second] += then - before > _PAUSE
+        (off, on), n = next(iter(pauses.most_common(1)), (("", ""), 0))
         alike = _NEARLY_ALWAYS * max(n_each[off], n_each[on])
         if off == on or n < max(_LEAST_PAUSES, _MOST * pauses.total()) or after[off, on] < alike:
-            break
+            return {app for app, words in words_of.items() if words in found}
         found |= {off, on}
-    return {each.app for each in seen if _without_brackets(each.app) in found}
-
-
-def _without_brackets(app: str) -> str:
-    """
-    >>> _without_brackets("Screen off (locked)")
-    'Screen off'
-    """
-    return _IN_BRACKETS.sub(r"\g<words>", app)
 
 
 def clean_name(name: object) -> str:
