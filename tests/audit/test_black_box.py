@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nextapp.audit.black_box import (
+from nextapp.audit.layers import (
     Draws,
     black_box,
+    calibration,
     clopper_pearson,
     draws,
     epsilon_low,
+    frequencies,
     worst_pair,
 )
-from nextapp.audit.stated_law import calibration, frequencies
 from nextapp.audit.verdict import CASES
 from nextapp.privacy import mechanism
 

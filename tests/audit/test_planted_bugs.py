@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from replay import Effort, replay
 
-from nextapp.audit.black_box import black_box, draws, worst_pair
-from nextapp.audit.stated_law import exact
+from nextapp.audit.layers import black_box, draws, exact, worst_pair
 from nextapp.audit.verdict import CASES, EXPECTED_TO_FAIL, FALSE_ALARM, audit, find_case
 from nextapp.privacy import mechanism
 from nextapp.privacy.harmony import Harmony

@@ -19,8 +19,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from nextapp.audit.black_box import BlackBox, black_box, draws, worst_pair
-from nextapp.audit.stated_law import ExactLaw, Fit, calibration, exact, frequencies
+from nextapp.audit.layers import (
+    BlackBox,
+    ExactLaw,
+    Fit,
+    black_box,
+    calibration,
+    draws,
+    exact,
+    frequencies,
+    worst_pair,
+)
 from nextapp.privacy import FiniteMechanism, Mechanism, mechanism
 from nextapp.progress import Progress, silent
 from nextapp.settings import unknown
