@@ -187,7 +187,6 @@ class Phone:
         self._timer = timer
         self._core: PhoneCore
         self._names: dict[int, str]  # of the apps by their number in the store
-        self._row_of: Callable[[str], int]  # of the catalogue, by name
         self._marked: set[int]  # apps with a mark that a launch takes off
         self._digest: str | None  # of the current broadcast
         self._kept: deque[int]  # numbers of the launches in the window
@@ -751,8 +750,8 @@ class Phone:
         self._use_marks()
 
     def _use(self, broadcast: Broadcast | None) -> None:
-        self._row_of, bucket_of = rows_and_buckets(broadcast)
-        row_of, names = self._row_of, self._names
+        row_of, bucket_of = rows_and_buckets(broadcast)
+        names = self._names
         self._core.take(
             broadcast,
             lambda app: row_of(names.get(app, "")),
