@@ -65,7 +65,14 @@ class MRU:
         """Nothing to learn: only the session counts."""
 
     def score(self, questions: Questions) -> Floats:
-        return recency_scores(questions)
+        """The app's last position in the session so far, counted from 1; else 0."""
+        return _recency(
+            questions.candidate_starts,
+            questions.session_user,
+            questions.session_starts,
+            questions.launches,
+            questions.cell_starts,
+        )
 
 
 class MFU:
@@ -80,7 +87,8 @@ class MFU:
 
     def score(self, questions: Questions) -> Floats:
         owner = np.repeat(questions.users, np.diff(questions.candidate_starts))
-        return taste_scores(questions, self.launches.at(owner * self.n_apps + questions.candidates))
+        taste = self.launches.at(owner * self.n_apps + questions.candidates)
+        return session_scores(questions, taste, np.zeros(0), 0)
 
 
 class SR:
@@ -437,17 +445,6 @@ def match_partially(
 WHOLE_SESSION = int(np.iinfo(np.int64).max)
 
 
-def recency_scores(questions: Questions) -> Floats:
-    """MRU: the app's last position in the session so far, counted from 1; else 0."""
-    return _recency(
-        questions.candidate_starts,
-        questions.session_user,
-        questions.session_starts,
-        questions.launches,
-        questions.cell_starts,
-    )
-
-
 def session_scores(
     questions: Questions, taste: Floats, tables: Floats, window: int, *, mean: bool = False
 ) -> Floats:
@@ -472,11 +469,6 @@ def session_scores(
         window,
         mean,
     )
-
-
-def taste_scores(questions: Questions, taste: Floats) -> Floats:
-    """Taste alone, whatever the session."""
-    return session_scores(questions, taste, np.zeros(0), 0)
 
 
 def table_starts(questions: Questions) -> Indices:

@@ -164,10 +164,8 @@ def _after(chances: Floats) -> Floats:
 
 def play(phone: Phone, policy: Policy, size: int) -> tuple[int, int, int]:
     """Cold starts, loads in advance and those of them that were wasted."""
-    cold, prewarmed, wasted = _play(
-        phone.launches, policy.values, policy.chances, phone.start(size), size, policy.theta
-    )
-    return cold, prewarmed, wasted
+    start = phone.start(size)
+    return _play(phone.launches, policy.values, policy.chances, start, size, policy.theta)
 
 
 @compiled(seconds=lambda launches, *_: 5e-5 * len(launches))
