@@ -129,11 +129,6 @@ def below(bits: Bits, bound: int) -> int:
             return word % bound
 
 
-def chance(bits: Bits, threshold: int) -> bool:
-    """True with probability threshold / 2^64, exactly; one word."""
-    return int(bits.words(1)[0]) < threshold
-
-
 def distinct(bits: Bits, n: int, bound: int) -> list[int]:
     """n different whole numbers from 0 .. bound − 1, ascending; every set is equally likely.
 

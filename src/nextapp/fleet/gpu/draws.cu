@@ -35,7 +35,7 @@ extern "C" __global__ void draw_positions(const i32 *phones, i64 n, u64 first_ph
     for (int place = 0; place < k; place++) words[index * k + place] = bits.word();
 }
 
-// Whether a word lies below `nextapp.privacy.exact.sign_threshold`.
+// Whether a word lies below `nextapp.randomness.sign_threshold`.
 __device__ inline bool is_positive(u64 drawn, double x, u64 floor) {
     const double wanted = (1.0 + x) * 0x1p52;
     const u64 steps = (u64)(wanted < 0.0 ? 0.0 : wanted > 0x1p53 ? 0x1p53 : wanted);
