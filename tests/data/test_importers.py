@@ -777,6 +777,13 @@ def test_the_advice_names_the_column_that_has_the_word():
     assert "--app-column meta.app" in str(refused.value)
 
 
+def test_a_column_that_tells_the_app_is_not_advised_for_the_time(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"ts": "2024-03-25T10:00:00Z", "meta": {"app": "Mail"}}\n')
+    with pytest.raises(UnreadableLog, match=r"--time-column ts .*--app-column meta.app"):
+        load(path)
+
+
 # --- Usage Logger
 
 CONTINUOUS = """\

@@ -271,6 +271,12 @@ ZONE = r"Z|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?"
 _SLASHED = re.compile(r"\s*[0-9]{1,2}([-/])[0-9]{1,2}\1")
 _SLASHED_FIELD = re.compile(rb"(?:^|[,;\t\"]) ?[0-9]{1,2}([-/])[0-9]{1,2}\1[0-9]{2,4}[ T,]")
 _OF_A_USER = re.compile("user|uid|person|participant|subject|device|phone|owner|imei")
+_TELLING = {
+    "user": {"user", "who", "person", "participant", "subject", "device", "owner"},
+    "time": {"time", "timestamp", "datetime", "date", "ts", "when", "at", "start"},
+    "app": {"app", "item", "package", "bundle", "application", "what"},
+}
+"""Words in the names of columns, by what they tell."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 APP_USAGE, JSON_LINES = "App Usage", "JSON lines"
@@ -492,7 +498,9 @@ def positions(header: list[str], file: str, columns: Columns) -> dict[str, int]:
 
 def _remedy_for_missing(role: str, names: tuple[str, ...], free: list[str]) -> str:
     words = {name: set(re.split(r"[\W_]+", name.lower())) for name in free}
-    close = next((name for name in free if words[name] & set(names)), nearest(names[0], free))
+    others = set().union(*(words_of for other, words_of in _TELLING.items() if other != role))
+    close = next((name for name in free if words[name] & _TELLING[role]), None)
+    close = close or nearest(names[0], [name for name in free if not words[name] & others])
     name = close or "NAME"
     return (
         f"None is {' or '.join(map(repr, names[:2]))}"
