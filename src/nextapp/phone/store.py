@@ -657,7 +657,7 @@ class Store:
         if looser and not loosen:
             raise ValueError(
                 f"{', '.join(looser)} would allow more than the owner was promised; if that is "
-                f"meant, pass loosen=True."
+                f"meant, give --raise (loosen=True)."
             )
         self.ledger.set_budgets(lifetime=limits.lifetime, per_day=limits.per_day)
         self.set(**_limits_beside_ledger(limits))
