@@ -75,7 +75,8 @@ def rival_scores(log: LaunchLog, split: str) -> np.ndarray:
     past = parts.history
     known_user = np.bincount(past.user, minlength=log.n_users) > 0
     known_app = np.bincount(past.app, minlength=log.n_apps) > 0
-    test = parts.test.where(known_user[parts.test.user] & known_app[parts.test.app])
+    asked = parts.whole.where(parts.part == 2)
+    test = asked.where(known_user[asked.user] & known_app[asked.app])
     hits = hits_of(past.user, past.app, past.starts, test.user, test.app, session_starts(test))
     return (hits[:, :5] / np.maximum(hits[:, 5:], 1))[hits[:, 5, 0] > 0].mean(axis=0)
 

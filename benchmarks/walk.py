@@ -117,11 +117,12 @@ def start_command(out: Path, *arguments: str, from_start: bool) -> subprocess.Po
 def launch_walk(folder: Path) -> dict[str, Any]:
     from nextapp.phone import Client, Phone, Store
 
-    served = folder / "server"
+    served, apps = folder / "server", folder / "apps.txt"
+    apps.write_text("".join(f"app {number}\n" for number in range(10)), encoding="utf-8")
     process = start_command(
         folder / "server.json", "serve", "--data", str(served), "--dev-tls", "--port", "0",
         "--operator", "off", "--goal", "1", "--minimum", "1", "--grace", "0",
-        "--reports-per-period", "9",
+        "--reports-per-period", "9", "--apps", str(apps),
         from_start=False,
     )  # fmt: skip
     url = None
@@ -145,7 +146,7 @@ def launch_walk(folder: Path) -> dict[str, Any]:
         phone.join(client, code)
         process.send_signal(signal.SIGUSR1)
         time.sleep(0.5)
-        for turn in range(3):  # the first round asks for the apps in use, the next for transitions
+        for turn in range(3):
             walk.on = True
             phone.observe("app 3", now + turn)
             phone.predict(5)
