@@ -81,6 +81,8 @@ def test_a_phone_with_one_app_has_nothing_to_suggest_but_at_an_opening(store, cl
 def test_probabilities_are_those_of_a_different_app(phone):
     if phone.store.predictor == "seqmf":
         assert all(isinstance(reason, LightReason) for _, reason in phone.explain(9, SOON))
+        with pytest.raises(ValueError, match="no probabilities"):
+            phone.predict(9, SOON, probabilities=True)
         return
     every = chances_of(phone, 9, SOON, with_open=True)
     others = chances_of(phone, 9, SOON)
@@ -89,6 +91,7 @@ def test_probabilities_are_those_of_a_different_app(phone):
     for app, chance in every.items():
         assert others[app] == pytest.approx(chance / (1 - p_open), rel=1e-12)
     assert sum(every.values()) + p_open < 1  # the rest is of apps never launched here
+    assert dict(phone.predict(9, SOON, probabilities=True)) == others
     likely = [app for app, chance in others.items() if chance >= 0.15]
     assert phone.predict(9, SOON, threshold=0.15) == likely
 

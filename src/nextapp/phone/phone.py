@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -227,6 +227,20 @@ class Phone:
         if self._kept[0] - self._oldest >= _TRIM:
             self._trim()
 
+    @overload
+    def predict(
+        self, n: int = 5, when: When = None, *, threshold: float | None = None,
+        with_open: bool = False, shown: Sequence[str] = (), steady: float = STEADY,
+        probabilities: Literal[False] = False,
+    ) -> list[str]: ...  # fmt: skip
+
+    @overload
+    def predict(
+        self, n: int = 5, when: When = None, *, threshold: float | None = None,
+        with_open: bool = False, shown: Sequence[str] = (), steady: float = STEADY,
+        probabilities: Literal[True],
+    ) -> list[tuple[str, float]]: ...  # fmt: skip
+
     def predict(
         self,
         n: int = 5,
@@ -236,17 +250,20 @@ class Phone:
         with_open: bool = False,
         shown: Sequence[str] = (),
         steady: float = STEADY,
-    ) -> list[str]:
+        probabilities: bool = False,
+    ) -> list[str] | list[tuple[str, float]]:
         """The n apps that are most likely launched next, best first.
 
         Within a session the open app is left out, unless ``with_open``: they are the most likely
         to be launched after it. With a ``threshold`` only those whose probability is as high: those
-        worth prewarming. `explain` has the probabilities.
+        worth prewarming. ``probabilities`` returns each app with its own.
 
         ``shown`` are the apps on the screen, in their places. Each stays at its place unless
         another is ``steady`` times as likely; the result is then what to show, place by place.
         """
         self._catch_up()
+        if probabilities and self._core.habits is None:
+            raise ValueError("SeqMF's scores are no probabilities: predict by habits for those.")
         numbers = {name: app for app, name in self._names.items()} if shown else {}
         suggested = self._core.suggest(
             n,
@@ -256,6 +273,8 @@ class Phone:
             shown=[numbers.get(name, -1) for name in shown],
             steady=steady,
         )
+        if probabilities:
+            return [(self._names[app], chance) for app, chance in suggested]
         return [self._names[app] for app, _ in suggested]
 
     def explain(
