@@ -131,7 +131,7 @@ def check_request(request: dict, most_epsilon: float) -> None:
 
 
 def continues(history: dict, held: dict) -> bool | None:
-    """Whether the broadcast in hand is part of the history that a new one tells.
+    """Whether the broadcast that is held is part of the history that a new one tells.
 
     None where it is too long ago to tell.
     """

@@ -13,7 +13,7 @@ latest last) with their ages t₁ … t_r, of user u, at a time of day and weekd
 
 Trained by Adam on the cross-entropy. Of `TRIALS` random settings the one is taken that ranks best
 on the last eighth of each user's history. `AppUsage2Vec` stays as it is after training;
-`AppUsage2VecOnline` goes on learning on each phone, after every `BLOCK` launches that it predicted.
+`AppUsage2VecOnline` learns further on each phone, after every `BLOCK` launches that it predicted.
 Left out are the paper's top-k loss and its dropout. An age is log(1 + seconds) / 10, and z is that
 of the latest launch: the moment of the launch asked for is not known. Scores are log P over the
 candidates.
@@ -159,7 +159,7 @@ class AppUsage2Vec:
 
 
 class AppUsage2VecOnline(AppUsage2Vec):
-    """The same network, which each phone goes on training, at the rate that training ended with."""
+    """The same network, which each phone trains further, at the rate that training ended with."""
 
     name = "appusage2vec-online"
 

@@ -6,7 +6,7 @@ What one would do with a log and no phone: LightGBM's LambdaRank over the likeli
 each launch. It starts from log P of `nextapp` and adds trees over the statistics of
 `nextapp.predictor` as they stood at that moment, what the crowd says, and log P of `PPM`. It learns
 from the later launches of the history, with the one of `TRIALS` random settings that ranks the last
-of them best. It goes on seeing launches through the test part; the trees of `Ranker` stay, and
+of them best. It continues to see launches through the test part; the trees of `Ranker` stay, and
 `RankerOnline` adds trees after every quarter of it. Needs ``pip install lightgbm``.
 """
 

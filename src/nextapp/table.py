@@ -137,7 +137,7 @@ class Column:
             tag = _TAGS.get(mark, "span")
             shown = f"<{tag}>{shown}</{tag}>"
         ends = self.ends(figure)
-        below = f"<small>{ends}</small>" if ends else ""
+        below = f" <small>{ends}</small>" if ends else ""
         note = f"<small class=beside>{escape(figure.note)}</small>" if figure.note else ""
         return f"<td>{shown}{below}{note}</td>"
 

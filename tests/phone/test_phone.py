@@ -60,6 +60,8 @@ def test_a_time_may_be_a_datetime(store):
         later = local + timedelta(minutes=7)
         reasons = phone.explain(2, later)
         assert reasons == phone.explain(2, later.timestamp())
+        pandas = pytest.importorskip("pandas")  # whose astimezone() needs a zone
+        assert phone.explain(2, pandas.Timestamp(later)) == reasons
         with pytest.raises(ValueError, match="or a datetime, got '2026-07-01'"):
             phone.observe("mail", "2026-07-01")
 

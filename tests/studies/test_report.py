@@ -60,9 +60,9 @@ def test_a_part_that_does_not_look_at_times_has_the_clock_of_its_log():
 def test_a_difference_has_digits_enough_and_zero_has_no_sign():
     column = report.column_of("HR@5 − rare")
     cell = column.html(Measured(-0.00001, -0.0012, 0.0011), "")
-    assert "0.0000<small>-0.0012 to +0.0011<" in cell
+    assert "0.0000 <small>-0.0012 to +0.0011<" in cell
     assert "-0.0000" not in cell
-    assert "+0.030<small>+0.010 to +0.050<" in column.html(Measured(0.03, 0.01, 0.05), "")
+    assert "+0.030 <small>+0.010 to +0.050<" in column.html(Measured(0.03, 0.01, 0.05), "")
 
 
 def test_a_table_has_a_row_per_series_and_a_column_per_figure():
@@ -78,7 +78,7 @@ def test_a_table_has_a_row_per_series_and_a_column_per_figure():
         "", "ε per report", "bytes", "HR@5 − frozen",
     ]  # fmt: skip
     assert [row[0] for row in answers.rows] == ["Harmony", "Kashin"]
-    assert "<td>4.5</td><td></td><td>+0.0123<small>-0.0004 to +0.0200</small></td>" in (
+    assert "<td>4.5</td><td></td><td>+0.0123 <small>-0.0004 to +0.0200</small></td>" in (
         answers.html().replace("<td>–</td>", "<td></td>")
     )
     assert "<td>1,234</td>" in answers.html()
@@ -92,7 +92,7 @@ def test_the_best_of_a_static_table_is_marked_and_the_paper_stands_beside_it():
         for metric in report.METRICS
     ]
     html = report.tables_of(rows)[0].html()
-    assert "<td><b>.700</b><small>.600–.800</small><small class=beside>.600</small></td>" in html
+    assert "<td><b>.700</b> <small>.600–.800</small><small class=beside>.600</small></td>" in html
     assert "<td><i>.900</i>" in html
 
 

@@ -199,9 +199,14 @@ class Evaluation:
         return f"<Evaluation of {names}: {self._size()}>"
 
     def _repr_html_(self) -> str:
-        """The table with intervals, for notebooks."""
-        table = figures_table(self.summary()["models"], intervals=True)
-        return f"{table.html()}<p>{escape(self._size())}</p>"
+        """The tables with intervals, for notebooks."""
+        models = self.summary()["models"]
+        tables = (figures_table(models, intervals=True, table=table) for table in TABLES)
+        found = "".join(
+            f"<h4>{escape(each.title)}</h4>{each.html()}" for each in tables if each.rows
+        )
+        words = f"{self._size()}. Bold is best, underlined second; 95 % intervals over users."
+        return f"{found}<p>{escape(words)}</p>"
 
     def _size(self) -> str:
         size = f"{count(self.exam.n_predictions, 'prediction')}, {count(self.n_users, 'user')}"

@@ -302,7 +302,7 @@ class Phone:
     def _clock_and_zone(self, when: When) -> tuple[float, int]:
         when = self._clock() if when is None else when
         if isinstance(when, datetime):
-            when = when if when.tzinfo else when.astimezone()
+            when = when if when.tzinfo else datetime.astimezone(when)  # of pandas, too
             return when.timestamp(), offset_of(when)
         return when, _zone(when)
 

@@ -106,7 +106,7 @@ class Predictor(Protocol):
     """A way to predict the next app.
 
     ``in_expectation`` says that all scores are equal and that ties stand for a random order, whose
-    expected value is wanted whatever the preset does with ties.
+    expected value is wanted, however the preset treats ties.
     """
 
     @property

@@ -34,7 +34,7 @@ CHROMEOS_DECAY = 0.8
 
 LONGEST = 6
 # What is left of a count when its context occurs again: order 0, longer ones. Of .95, .98, .99 and
-# .9, .95, .98 the best in HR@1 + HR@5 over the training parts of four real logs, but for .002.
+# .9, .95, .98 the best in HR@1 + HR@5 over the training parts of four real logs, within .002.
 FADE, CONTEXT_FADE = 0.95, 0.95
 # Of the count mix: launches of prior, and what is left of a count when its context occurs again:
 # one or two apps, none. Of 5 to 80, .95 to 1 and .8 to .995 the best in HR@1 + HR@5 of all launches

@@ -127,7 +127,7 @@ class Walsh(FiniteMechanism):
 
             E[max_j g_j·u] / μ,   ‖u‖ = 1
 
-        in the mean over its coins: whatever it sends is one of the m codewords they give it. An
+        in the mean over its coins: all that it can send is one of the m codewords they give it. An
         honest phone adds 1 at most. No mechanism with ε has less than 1/tanh(ε/2).
         """
         return order_statistics(self.m)[0] / self.mu

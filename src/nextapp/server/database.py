@@ -233,7 +233,7 @@ class Database:
     def _check_files(self) -> None:
         """Refuse to write where the folder no longer has the files that are open.
 
-        Whatever is written to a file that was deleted or replaced is gone with this process.
+        What is written to a file that was deleted or replaced is gone with this process.
         """
         if not self._files:
             log = self.path.with_name(self.path.name + "-wal")

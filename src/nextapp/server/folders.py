@@ -260,7 +260,7 @@ def keep_copy(folder: Path) -> None:
 
 
 def copy_federation(folder: Path, out: Path) -> None:
-    """Vault, identity, settings and checkpoints, as far as they are there, to another folder.
+    """Vault, identity, settings and checkpoints, those that there are, to another folder.
 
     The vault is copied before the checkpoints, so these are as new or newer: the server then knows
     which steps were taken.
