@@ -302,8 +302,7 @@ def test_forget_it_leaves_nothing_of_the_log_in_any_tab(visit, page):
     other.set_default_timeout(60_000)
     other.goto(f"http://127.0.0.1:{page.port}/#log")
     other.wait_for_selector("#portrait .card", timeout=PATIENCE)
-    tab.click("#play")
-    until(tab, "document.querySelectorAll('#strip [title]').length > 3")
+    until(tab, "document.querySelectorAll('#strip [title]').length > 3")  # it plays by itself
     tab.click("nav a[data-room=log]")
     tab.click("#forget")
     tab.wait_for_selector("#portrait", state="hidden")
@@ -317,6 +316,19 @@ def test_forget_it_leaves_nothing_of_the_log_in_any_tab(visit, page):
         assert each.evaluate("sessionStorage.getItem('nextapp-person')") != "log"
     assert "Synthetic person 1" in tab.inner_text("#person")
     assert tab.locator("#whose option[value=log]").is_disabled()
+
+
+def test_a_program_that_has_ended_is_said_to_have(browser):
+    with served() as page:
+        tab = browser.new_page()
+        enter(tab, page)
+        wait_for_phone(tab)
+    assert not tab.is_visible("#ended")
+    launch(tab, lambda: tab.click("#apps .app"))
+    said = tab.locator("#ended").bounding_box()
+    assert 0 <= said["y"] < 200
+    assert "Start it again with nextapp open" in tab.inner_text("#ended")
+    tab.close()
 
 
 def test_the_person_stays_when_the_page_is_loaded_again(visit):
@@ -516,6 +528,22 @@ def test_a_suggestion_is_hidden_and_comes_back(visit):
     launch(tab, lambda: tab.click(f"#why [data-key=again-{before[0][0]}]"))
     assert suggestions(tab)[0] == before[0]
     assert before[1][0] not in dict(suggestions(tab))
+    launch(tab, lambda: tab.click(f"#why [data-key=again-{before[1][0]}]"))
+
+
+def test_what_is_hidden_stays_hidden_when_the_page_is_loaded_again(visit):
+    tab = visit()
+    wait_for_phone(tab)
+    hidden = suggestions(tab)[0][0]
+    launch(tab, lambda: tab.click("#why [data-key=hide]"))
+    for whose in ("1", "0"):
+        launch(tab, lambda whose=whose: tab.select_option("#whose", whose))
+        assert (tab.locator("#why [data-key^=again-]").count() == 1) == (whose == "0")
+    tab.reload()
+    wait_for_phone(tab)
+    assert hidden not in dict(suggestions(tab))
+    launch(tab, lambda: tab.click(f"#why [data-key=again-{hidden}]"))
+    assert hidden in dict(suggestions(tab))
 
 
 def test_a_long_press_on_a_suggestion_leaves_it_out(visit):
@@ -535,6 +563,7 @@ def test_a_long_press_on_a_suggestion_leaves_it_out(visit):
     assert [name for name, _ in suggestions(tab)][:4] == [name for name, _ in before][1:]
     assert not tab.is_visible("#menu")
     assert not any(url.endswith("/api/phone/tap") for url in tab.asked)  # nothing was launched
+    launch(tab, lambda: tab.click("#why [data-key^=again-]"))
 
 
 def test_the_menu_of_a_suggestion_opens_and_closes_by_keyboard_too(visit):

@@ -67,6 +67,7 @@ class Page:
         crowd: CrowdRoom | None = None,
     ) -> None:
         self._phones: OrderedDict[str, PhoneSession] = OrderedDict()
+        self._left_out: dict[int | str, dict[int, float]] = {}  # of a synthetic person or a log's
         self._log = log
         self._portrait: dict[str, Any] | None = None
         self._crowd = crowd or CrowdRoom()
@@ -156,17 +157,18 @@ class Page:
     # --- phone
 
     def _new_phone(self, given: dict[str, Any]) -> dict[str, Any]:
-        number = given.get("number", 0)
+        who = given.get("number", 0)
         if given.get("source") == "log":
             if self._log is None:
                 raise ValueError("there is no log yet: drop one under Your log.")
             log = self._log
+            who = log.user
             person = person_of_log(log.name or "your log", log.launches, log.is_synthetic)
-        elif isinstance(number, int) and 0 <= number < PERSON.phones:
-            person = synthetic_person(number)
+        elif isinstance(who, int) and 0 <= who < PERSON.phones:
+            person = synthetic_person(who)
         else:
-            raise ValueError(f"number must be from 0 to {PERSON.phones - 1}, got {number!r:.40}.")
-        session = PhoneSession(person)
+            raise ValueError(f"number must be from 0 to {PERSON.phones - 1}, got {who!r:.40}.")
+        session = PhoneSession(person, self._left_out.setdefault(who, {}))
         self._phones[session.id] = session
         while len(self._phones) > MOST_PHONES:
             self._phones.popitem(last=False)[1].close()
@@ -222,6 +224,8 @@ class Page:
 
     def _show_log(self, log: PersonLog) -> Any:
         self._portrait = log_room.portrait(log)
+        if self._log is not None and log.found is not self._log.found:
+            self._quick.submit(self._forget_what_was_left_out).result()
         self._log = log
         return self._portrait
 
@@ -236,7 +240,12 @@ class Page:
         self._quick.submit(self._close_phones_of_logs).result()
         return {}
 
+    def _forget_what_was_left_out(self) -> None:
+        """By the persons of a log."""
+        self._left_out = {who: apps for who, apps in self._left_out.items() if type(who) is int}
+
     def _close_phones_of_logs(self) -> None:
+        self._forget_what_was_left_out()
         for key in [key for key, each in self._phones.items() if each.person.from_log]:
             self._phones.pop(key).close()
 

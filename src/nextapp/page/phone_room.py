@@ -112,14 +112,15 @@ def person_of_log(
 
 
 class PhoneSession:
-    """One phone on the page."""
+    """One phone on the page. ``left_out`` is kept when the page is loaded again."""
 
-    def __init__(self, person: Person) -> None:
+    def __init__(self, person: Person, left_out: dict[int, float] | None = None) -> None:
         self.id = secrets.token_urlsafe(12)
         self.person = person
         self._numbers = {app: number for number, app in enumerate(person.apps)}
         self._names = list(person.apps)
         self._phone = PhoneCore(habits=Habits())
+        self._phone.left_out = {} if left_out is None else left_out
         self._followers: dict[int, dict[int, int]] = {}
         self._last: int | None = None
         self._clock = 0.0

@@ -40,7 +40,11 @@ export function start() {
   choose(before === "log" && $("whose").lastElementChild.disabled ? "0" : before);
 }
 
-export function playLog() { start(); choose("log"); }
+export async function playLog() {
+  start();
+  await choose("log");
+  if (state && !playing && $("whose").value === "log") toggle();
+}
 
 // The log is gone: so is everything that a phone learnt from it.
 export function forgetLog() {
@@ -57,7 +61,7 @@ function choose(whose) {
   sessionStorage.setItem(CHOSEN, whose);
   $("whose").value = whose;
   clear();
-  act("/api/phone/new", whose === "log" ? { source: "log" } : { number: Number(whose) }, "person");
+  return act("/api/phone/new", whose === "log" ? { source: "log" } : { number: Number(whose) });
 }
 
 function clear() {
@@ -73,7 +77,7 @@ function clear() {
 }
 
 // One request after the other, so that answers come in order.
-function act(path, body = {}, where = "said") {
+function act(path, body = {}) {
   const mine = turn;
   $("room-phone").ariaBusy = ++waiting > 0;
   queue = queue.then(async () => {
@@ -81,7 +85,7 @@ function act(path, body = {}, where = "said") {
     try {
       const fresh = await post(path, { id: state?.id, ...body });
       if (mine === turn) show(fresh);
-    } catch (error) { if (mine === turn) { stop(); $(where).textContent = error.message; } }
+    } catch (error) { if (mine === turn) { stop(); $("person").textContent = error.message; } }
   }).finally(() => { $("room-phone").ariaBusy = --waiting > 0; });
   return queue;
 }
