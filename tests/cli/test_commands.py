@@ -307,13 +307,34 @@ def test_predict_takes_the_broadcast_of_a_server_that_learnt_a_crowd(run, tmp_pa
             "standard input, line 2, column timestamp: expected a time",
         ),
         ("timestamp,app_name\n5,\n", "standard input, line 2, column app_name: expected the name"),
-        ("user_id,timestamp,app_name\na,1,x\nb,2,y\n", "2 different user_id"),
-        ("user_id,app_name\na,x\n", "needs the columns timestamp and app_name"),
+        ("user_id,timestamp,app_name\na,1,x\nb,2,y\n", "choose one with --user, such as a, b"),
+        ("user_id,app_name\na,x\n", "None is 'timestamp'"),
+        ("app_name\nx\n", "None is 'timestamp'"),
+        ('{"at": 1, "meta": {"app": "x"}}\n', "Name the column of the app with --app-column"),
     ],
 )
 def test_a_history_that_cannot_be_read_says_where(run, history, says):
     run("train", SMALL, "--out", "m", "--settings", "quick.toml")
     assert says in run("predict", "m", "--history", "-", stdin=history, code=1)
+
+
+def test_a_history_takes_the_options_of_a_log(run, tmp_path):
+    """Bugs: predict had none of them, explain --history ignored them."""
+    run("train", SMALL, "--out", "m", "--settings", "quick.toml")
+    rows = "".join(f"u{n % 2},3/{n + 1}/24 8:05 AM,app-000{n % 3}\n" for n in range(9))
+    (tmp_path / "us.csv").write_text("user_id,when,what\n" + rows)
+    asked = "--history us.csv --time-column when --app-column what --dates month/day --user u1"
+    run("predict", "m", *asked.split(), "--json", "p.json")
+    assert json.loads((tmp_path / "p.json").read_text())["n_launches"] == 4
+    assert "u1: 4 launches" in run("explain", *asked.split())
+    assert "unknown user 'u3'" in run("explain", *asked.replace("u1", "u3").split(), code=1)
+
+
+def test_what_train_says_next_works(run, tmp_path):
+    """Bug: of a log of several users it did not."""
+    run("data", "make", SMALL, "--out", "log.csv")
+    said = run("train", "log.csv", "--out", "m")
+    run(*said.partition("Next: nextapp ")[2].split())
 
 
 def test_a_damaged_model_is_refused(run, tmp_path):

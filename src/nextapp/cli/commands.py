@@ -547,7 +547,7 @@ class LogOptions:
         if self.dates not in (None, "day/month", "month/day"):
             raise ValueError(f"--dates must be day/month or month/day, got {self.dates!r}.")
 
-    def read(self, source: str, seed: int) -> LaunchLog:
+    def read(self, source: str, seed: int = 0) -> LaunchLog:
         """The log of a file or of synthetic phones; the seed is for the latter."""
         from nextapp.data.importers.content import Columns
         from nextapp.data.loading import load

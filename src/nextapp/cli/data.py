@@ -112,7 +112,7 @@ def make(source: str, out: Path, overwrite: bool, seed: int) -> None:
 def convert(source: str, out: Path, overwrite: bool, log_options: commands.LogOptions) -> None:
     """Write any log as the three columns user_id, timestamp (UTC), app_name."""
     _check_written(out, "OUT", overwrite)
-    log = log_options.read(source, seed=0)
+    log = log_options.read(source)
     out.parent.mkdir(exist_ok=True)
     log.write(out)
     for note in log.notes:

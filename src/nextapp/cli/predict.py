@@ -58,7 +58,10 @@ def train(
     )
     screen.out.print(f"{what}: [bold]{out}[/] ({result['n_bytes']:,} bytes)", soft_wrap=True)
     screen.write_json(json, result)
-    screen.say_next(f"nextapp predict {out} --history LAUNCHES.csv --why")
+    history = "LAUNCHES.csv"
+    if Path(source).is_file():
+        history = source if log.n_users == 1 else f"{source} --user {log.users[0]}"
+    screen.say_next(f"nextapp predict {out} --history {history} --why")
 
 
 @command("nextapp predict lsapp.safetensors --history launches.csv --why")
@@ -76,9 +79,19 @@ def train(
     "input.",
 )
 @option("-n", type=click.IntRange(min=1), default=5, help="Number of apps to name.")
+@option("--user", metavar="NAME", help="User of the history, if it has several.")
 @option("--why", is_flag=True, help="Show the reasons for each app.")
 @commands.json_file
-def predict(model: Path, history: Path, n: int, why: bool, json: Path | None) -> None:
+@commands.log_options
+def predict(
+    model: Path,
+    history: Path,
+    n: int,
+    user: str | None,
+    why: bool,
+    json: Path | None,
+    log_options: commands.LogOptions,
+) -> None:
     """Predict the next apps of one phone with a model file.
 
     The model nextapp gives probabilities; seqmf gives the light scores of eq. (8).
@@ -86,7 +99,7 @@ def predict(model: Path, history: Path, n: int, why: bool, json: Path | None) ->
     if model.is_dir():
         raise ValueError(f"{model} is a folder: give the model file in it.")
     data = model.read_bytes()
-    launches = model_file.read_history(history).launches
+    launches = model_file.read_history(history, user, log_options.read).launches
     try:
         ranked, result = model_file.predict(data, launches, n)
     except WireError as error:
@@ -106,7 +119,7 @@ def predict(model: Path, history: Path, n: int, why: bool, json: Path | None) ->
     help="A log file or a synthetic log, as for evaluate; or give --history.",
 )
 @option("--history", type=FILE, help="Launches of one phone instead of a log, as for predict.")
-@option("--user", metavar="NAME", help="User of the log. Default: the first.")
+@option("--user", metavar="NAME", help="User of the log or history. Default: of a log, the first.")
 @option(
     "--launch",
     type=int,
@@ -136,7 +149,8 @@ def explain(
     if (source is None) == (history is None):
         raise ValueError("give either a log (DATA) or --history FILE.")
     if history is not None:
-        asked = reasons.Asked("this phone", *model_file.read_history(history))
+        found = model_file.read_history(history, user, log_options.read)
+        asked = reasons.Asked(user or "this phone", *found)
     else:
         log = log_options.read(str(source), seed)
         asked = reasons.launches_of_user(log, user, alone=alone)

@@ -130,7 +130,7 @@ def load(
             )
         blocks = _blocks_of_frame(frame.lazy(), THE_FRAME, "a table", columns)
         return _log_of_blocks(blocks, THE_FRAME, zone, skip=skip_bad_rows)
-    with _as_file(source) as path:
+    with as_file(source) as path:
         with path.open("rb") as start:
             head = start.read(1 << 16)
         is_parquet = head.startswith(b"PAR1")
@@ -147,7 +147,7 @@ def load(
 
 
 @contextmanager
-def _as_file(source: str | PathLike[str]) -> Iterator[Path]:
+def as_file(source: str | PathLike[str]) -> Iterator[Path]:
     """The path of a file that is there; for - one with what came from standard input."""
     if str(source) != "-":
         if "://" in str(source):

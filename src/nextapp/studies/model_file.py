@@ -9,6 +9,7 @@ private reports.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -18,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.data.cutting import collapse_repeats
-from nextapp.data.importers import read_known
+from nextapp.data.importers import known_format
 from nextapp.data.importers.content import Content
+from nextapp.data.loading import as_file
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation.lab_seqmf import LabSeqMF
 from nextapp.phone.core import LightReason, PhoneCore
@@ -35,6 +37,9 @@ from nextapp.wire import Broadcast, WireError, model_settings_from, pack, unpack
 VERSION = "2"  # of a model file
 KIND = "nextapp model"
 PAUSE = 10.0  # assumed seconds between launches of a history without times
+_OF_A_TABLE = re.compile(
+    r"[,;\t\0]|^[{\[<]|^PAR1|^\S+ [0-9]{14}|^(app_name|item_id)$"
+)  # no list of apps
 
 Tensors = dict[str, npt.NDArray[Any]]
 Words = dict[str, str]
@@ -218,25 +223,32 @@ class History(NamedTuple):
     timed: bool
 
 
-def read_history(path: Path) -> History:
+def read_history(file: Path, user: str | None, read: Callable[[str], LaunchLog]) -> History:
     """The launches in a file, or in standard input for the path -.
 
-    It is a log or an export of one person, or has the name of an app in every line, all in one
-    session. Times without a zone count as UTC.
+    It has the name of an app in every line, all in one session, or is a log, to be ``read``, of one
+    person or with this ``user``.
     """
-    content = Content.of_file(path).unzip()
-    found = read_known(content, zone="UTC")
-    if found is not None:
-        if len(found.users) > 1:
-            raise ValueError(
-                f"a history must be of one phone, got {len(found.users)} different user_id: keep "
-                f"one."
-            )
-        return History([(each.app, each.clock, each.zone) for each in found.launches], True)
-    names = [line.strip() for line in content.text.splitlines() if line.strip()]
-    if any(f"{column}," in f"{names[0]}," for column in ("app_name", "item_id")):
+    with as_file(file) as path:
+        content = Content.of_file(path).unzip()
+        names = [line.strip() for line in content.text.splitlines() if line.strip()]
+        if names and not _OF_A_TABLE.search(names[0]) and not known_format(content):
+            return History([(app, PAUSE * n, 0) for n, app in enumerate(names)], False)
+        log = read(str(path))
+    if user is None and log.n_users > 1:
         raise ValueError(
-            "a history with column names needs the columns timestamp and app_name; or give one app "
-            "name per line, without column names."
+            f"a history must be of one phone, got {log.n_users} users: choose one with --user, "
+            f"such as {', '.join(log.users[:3])}."
         )
-    return History([(name, PAUSE * number, 0) for number, name in enumerate(names)], False)
+    return History(launches_of(log, user or log.users[0]), True)
+
+
+def launches_of(log: LaunchLog, user: str) -> list[tuple[str, float, int]]:
+    """The launches of one user of a log, as a `History` has them."""
+    if user not in log.users:
+        raise ValueError(unknown("user", user, log.users[:20]))
+    code = log.users.index(user)
+    rows = slice(*log.starts[code : code + 2].tolist())
+    names = (log.apps[app] for app in log.app[rows].tolist())
+    clocks, zones = (log.time[rows] / 1000).tolist(), log.zones[rows].tolist()
+    return list(zip(names, clocks, zones, strict=True))

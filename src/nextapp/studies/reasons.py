@@ -9,7 +9,7 @@ from nextapp.data.cutting import collapse_repeats
 from nextapp.data.log import LaunchLog
 from nextapp.predictor import Habits, Reason
 from nextapp.predictors.pooled import pool_phones
-from nextapp.settings import unknown
+from nextapp.studies.model_file import launches_of
 
 _LEAST = 0.05  # smallest part of a score that is mentioned
 _LEAST_COUNT = 0.5  # smallest number of launches that is mentioned
@@ -34,15 +34,8 @@ def launches_of_user(log: LaunchLog, user: str | None, *, alone: bool) -> Asked:
     """One user of a log, without 3-second repeats; by default the first."""
     if user is None:
         user = log.users[int(log.user[0])] if len(log) else ""
-    if user not in log.users:
-        raise ValueError(unknown("user", user, log.users[:20]))
     log = collapse_repeats(log)
-    code = log.users.index(user)
-    rows = slice(*log.starts[code : code + 2].tolist())
-    names = (log.apps[app] for app in log.app[rows].tolist())
-    clocks, zones = (log.time[rows] / 1000).tolist(), log.zones[rows].tolist()
-    launches = list(zip(names, clocks, zones, strict=True))
-    return Asked(user, launches, log=None if alone else log)
+    return Asked(user, launches_of(log, user), log=None if alone else log)
 
 
 def explain(asked: Asked, launch: int | None, n: int) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from nextapp.data.importers.content import (
     with_order,
 )
 from nextapp.data.importers.events import (
+    Format,
     ImportedLaunch,
     NotApps,
     clean_name,
@@ -69,6 +70,11 @@ class Imported:
 def list_formats() -> str:
     """The known formats, for a message about an unknown file."""
     return "; ".join(form.looked_for for form in FORMATS)
+
+
+def known_format(content: Content) -> Format | None:
+    check_not_foreign(content.data, content.name)
+    return next((form for form in FORMATS if form.recognise(content)), None)
 
 
 def import_file(
@@ -111,8 +117,7 @@ def import_content(
         nor a table.
     """
     where = find_zone(zone)
-    check_not_foreign(content.data, content.name)
-    form = next((form for form in FORMATS if form.recognise(content)), None)
+    form = known_format(content)
     if form is None and _is_no_text(content) and not content.is_records:
         tables = ", ".join(sorted(content.tables)[:8]) or "none"
         hint = f" The tables here are: {tables:.200}." if content.is_database else ""
@@ -131,31 +136,24 @@ def import_content(
 def read_any(
     content: Content, *, zone: str | None = None, not_apps: NotApps | None = None
 ) -> Imported:
-    """The launches of an export of a device or of a table; raises `UnreadableLog` otherwise."""
-    found = read_known(content, zone=zone, not_apps=not_apps)
-    if found is None:
-        raise UnreadableLog(
-            f"{content.name}: not recognised. Looked for: {list_formats()}; CSV or JSON lines with "
-            f"timestamp and app_name (under other names: nextapp data convert)."
-        )
-    return found
-
-
-def read_known(
-    content: Content, *, zone: str | None = None, not_apps: NotApps | None = None
-) -> Imported | None:
-    """As `read_any`, but None for a text that is neither. A gzip file is unpacked first."""
+    """The launches of an export of a device or of a table; a gzip file is unpacked first."""
     content = content.unzip()
     if not content.data.strip():
         raise UnreadableLog(f"{content.name}: the file is empty.")
     is_table = looks_like_table(content.text[:_LONGEST_HEADER])
     if not is_table and not is_json_lines(content.text[:_LONGEST_HEADER]):
         found = import_content(content, zone=zone, not_apps=not_apps)
-        if found is not None or not content.is_records:
+        if found is not None:
             return found
-        content = content.as_json_lines()
-        is_table = looks_like_table(content.text[:_LONGEST_HEADER])
-    return _read_table(content, find_zone(zone)) if is_table else None
+        if content.is_records:
+            content = content.as_json_lines()
+            is_table = looks_like_table(content.text[:_LONGEST_HEADER])
+    if is_table:
+        return _read_table(content, find_zone(zone))
+    raise UnreadableLog(
+        f"{content.name}: not recognised. Looked for: {list_formats()}; CSV or JSON lines with "
+        f"timestamp and app_name (under other names: nextapp data convert)."
+    )
 
 
 def _read_table(content: Content, zone: Zone) -> Imported:
