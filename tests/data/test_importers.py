@@ -20,6 +20,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from nextapp.data.importers import content as table
@@ -666,6 +667,25 @@ def test_the_list_can_be_seen_and_changed(tmp_path):
         parse_list("[apps]", "x")
     with pytest.raises(ValueError, match="a time zone must be a name like"):
         import_file(path, zone="Mars/Olympus")
+
+
+def test_a_list_of_ones_own_is_left_out_of_tables_too(tmp_path):
+    """Bug: it did nothing there, nor did a list that is not there."""
+    table, frame = tmp_path / "log.csv", pl.DataFrame({"timestamp": [5, 6], "app_name": ["a", "b"]})
+    frame.write_csv(table)
+    (tmp_path / "na.txt").write_text("[passing]\nA\n")
+    for source in (table, frame):
+        log = load(source, leave_out=str(tmp_path / "na.txt"))
+        assert log.apps == ("b",)
+        assert "rows of entries that are listed as no apps, left out: 1" in log.notes
+        with pytest.raises(FileNotFoundError):
+            load(source, leave_out=tmp_path / "gone.txt")
+    found = read_any(Content.of_file(table), not_apps=parse_list("[home]\na", "x"))
+    assert [launch.app for launch in found.launches] == ["b"]
+    assert found.notes == ("rows of entries that are listed as no apps, left out: 1",)
+    (tmp_path / "na.txt").write_text("[passing]\n*\n")
+    with pytest.raises(UnreadableLog, match="listed as no apps, left out: 2"):
+        load(table, leave_out=tmp_path / "na.txt")
 
 
 # --- hostile files: never a traceback, whatever the bytes

@@ -46,7 +46,7 @@ from nextapp.data.importers.content import (
     UnreadableLog,
     find_encoding,
 )
-from nextapp.data.importers.events import read_list
+from nextapp.data.importers.events import NotApps, left_out_notes, read_list
 from nextapp.data.log import Codes, LaunchLog
 from nextapp.data.times import find_zone
 from nextapp.settings import nearest
@@ -78,7 +78,7 @@ def load(
     columns: Columns | None = None,
     skip_bad_rows: bool = False,
     zone: str | None = None,
-    leave_out: Path | None = None,
+    leave_out: str | PathLike[str] | None = None,
     dates: DateOrder | None = None,
 ) -> LaunchLog:
     """The launches in a file or of synthetic phones, sorted by user and time.
@@ -105,8 +105,8 @@ def load(
     zone
         The time zone of local times. None: this machine's; in tables UTC.
     leave_out
-        For exports of a person's own device, a file that lists entries that are not apps. None: the
-        built-in list.
+        A file that lists entries that are not apps. None: of exports of a person's own device the
+        built-in list, of tables nothing.
 
     Raises
     ------
@@ -121,6 +121,7 @@ def load(
 
         return synthetic.make(synthetic.parse(source), seed)
     columns = columns or Columns()
+    not_apps = None if leave_out is None else read_list(leave_out)
     if not isinstance(source, str | PathLike):
         frame = _of_pandas(source, columns) if _is_pandas(source) else source
         if not isinstance(frame, pl.DataFrame | pl.LazyFrame):
@@ -129,7 +130,7 @@ def load(
                 f"{type(source).__name__}."
             )
         blocks = _blocks_of_frame(frame.lazy(), THE_FRAME, "a table", columns)
-        return _log_of_blocks(blocks, THE_FRAME, zone, skip=skip_bad_rows)
+        return _log_of_blocks(blocks, THE_FRAME, zone, not_apps, skip=skip_bad_rows)
     with as_file(source) as path:
         with path.open("rb") as start:
             head = start.read(1 << 16)
@@ -139,11 +140,11 @@ def load(
         if not is_table:
             check_not_foreign(head, str(path))
         if columns == Columns() and not is_table:
-            imported = _import_log(path, zone, leave_out, dates)
+            imported = _import_log(path, zone, not_apps, dates)
             if imported is not None:
                 return imported
         blocks = _parquet(path, columns) if is_parquet else _text_blocks(path, columns, dates)
-        return _log_of_blocks(blocks, path, zone, skip=skip_bad_rows)
+        return _log_of_blocks(blocks, path, zone, not_apps, skip=skip_bad_rows)
 
 
 @contextmanager
@@ -168,7 +169,12 @@ def as_file(source: str | PathLike[str]) -> Iterator[Path]:
 
 
 def _log_of_blocks(
-    blocks: Iterable[Block], file: Path | str, zone: str | None, *, skip: bool
+    blocks: Iterable[Block],
+    file: Path | str,
+    zone: str | None,
+    not_apps: NotApps | None,
+    *,
+    skip: bool,
 ) -> LaunchLog:
     local = find_zone(zone) if zone else None
     tally: Counter[str] = Counter()
@@ -180,17 +186,22 @@ def _log_of_blocks(
             found = lines.launches_of_rows(rows, table, zone=local, skip=skip, tally=tally)
             part = pl.DataFrame(found, LAUNCHES, orient="row")
         parts.append(part)
-    if not sum(len(part) for part in parts):
-        raise UnreadableLog(f"{file}: {_why_nothing_is_left(tally)}")
+    launches = pl.concat(parts) if parts else pl.DataFrame(schema=LAUNCHES)
+    n_rows = len(launches)
+    if n_rows and not_apps is not None:
+        apps = [app for app in launches["app"].unique() if not not_apps.kind(app)]
+        launches = launches.filter(pl.col("app").is_in(apps))
+    left_out = left_out_notes(n_rows - len(launches))
+    if not len(launches):
+        raise UnreadableLog(f"{file}: {'; '.join(left_out) or _why_nothing_is_left(tally)}")
     rows_read = f"rows read from {Path(file).name} as {kind}: {tally['rows']:,}"
-    return _encode_names(pl.concat(parts), (rows_read, *_notes(tally)))
+    return _encode_names(launches, (rows_read, *_notes(tally), *left_out))
 
 
 def _import_log(
-    path: Path, zone: str | None, leave_out: Path | None, dates: DateOrder | None
+    path: Path, zone: str | None, not_apps: NotApps | None, dates: DateOrder | None
 ) -> LaunchLog | None:
     """The log of an export of a person's own device; None if the file is not such an export."""
-    not_apps = None if leave_out is None else read_list(leave_out)
     found = import_file(path, zone=zone, not_apps=not_apps, dates=dates)
     if found is None:
         return None

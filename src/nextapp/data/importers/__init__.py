@@ -38,6 +38,7 @@ from nextapp.data.importers.events import (
     NotApps,
     clean_name,
     launches_of,
+    left_out_notes,
     usual_list,
 )
 from nextapp.data.times import Zone, find_zone, offset_at
@@ -149,14 +150,14 @@ def read_any(
             content = content.as_json_lines()
             is_table = looks_like_table(content.text[:_LONGEST_HEADER])
     if is_table:
-        return _read_table(content, find_zone(zone))
+        return _read_table(content, find_zone(zone), not_apps)
     raise UnreadableLog(
         f"{content.name}: not recognised. Looked for: {list_formats()}; CSV or JSON lines with "
         f"timestamp and app_name (under other names: nextapp data convert)."
     )
 
 
-def _read_table(content: Content, zone: Zone) -> Imported:
+def _read_table(content: Content, zone: Zone, not_apps: NotApps | None) -> Imported:
     """The launches of a table; a bad row raises `BadRow`.
 
     ``zone`` is that of times without one; None is UTC. Where neither says how late it was for the
@@ -168,6 +169,7 @@ def _read_table(content: Content, zone: Zone) -> Imported:
     rest = lines[first + table.has_header :]
     table = with_order(rest, table, content.dates)
     found: list[ImportedLaunch] = []
+    n_left_out = 0
     for launch in launches_of_rows(
         rows_of_lines(rest, first + 1 + table.has_header, table), table, zone=zone
     ):
@@ -181,11 +183,15 @@ def _read_table(content: Content, zone: Zone) -> Imported:
                 f"{content.name}: an app's name must have 1 to 255 printable characters, got "
                 f"{launch.app!r:.60}."
             )
-        found.append(ImportedLaunch(user, app, clock, offset))
+        if not_apps is not None and not_apps.kind(app):
+            n_left_out += 1
+        else:
+            found.append(ImportedLaunch(user, app, clock, offset))
+    notes = left_out_notes(n_left_out)
     if not found:
-        raise UnreadableLog(f"{content.name}: the file has column names but no rows.")
+        raise UnreadableLog(f"{content.name}: {'; '.join(notes) or 'column names but no rows'}.")
     found.sort(key=lambda each: (each.user, each.clock))
-    return Imported(f"three columns ({table.kind})", found, _about(content))
+    return Imported(f"a table ({table.kind})", found, (*notes, *_about(content)))
 
 
 def _about(content: Content) -> tuple[str, ...]:

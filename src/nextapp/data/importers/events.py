@@ -11,6 +11,7 @@ from fnmatch import translate
 from functools import cache
 from importlib.resources import files
 from itertools import pairwise
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -135,19 +136,20 @@ def launches_of(
 def rows_about_apps(names: Collection[str]) -> dict[str, str]:
     """Names such as "Notification posted (Maps)", in any language, each with what stands for all.
 
-    By their shape: in brackets is the name of an app. Words that tell so of two apps tell it of
-    any, also of one that is never opened.
+    By their shape: the same words stand before two or more names in brackets, or before that of an
+    app that is opened.
 
-    >>> rows_about_apps(["Maps", "Mail", "Vu (Maps)", "Vu (Mail)", "Vu (Chat)", "Mines (Classic)"])
-    {'Vu (Maps)': 'Vu (…)', 'Vu (Mail)': 'Vu (…)', 'Vu (Chat)': 'Vu (…)'}
+    >>> rows_about_apps(["Maps", "Seen (Maps)", "Vu (Mail)", "Vu (Chat)", "Mines (Classic)"])
+    {'Seen (Maps)': 'Seen (…)', 'Vu (Mail)': 'Vu (…)', 'Vu (Chat)': 'Vu (…)'}
     """
     parts = {name: match for name in names if (match := _IN_BRACKETS.fullmatch(name))}
     parts = {name: match for name, match in parts.items() if match["words"] not in names}
-    apps = Counter(match["words"] for match in parts.values() if match["app"] in names)
+    n_apps = Counter(match["words"] for match in parts.values())
+    told = {match["words"] for match in parts.values() if match["app"] in names}
     return {
         name: f"{match['words']} (…)"
         for name, match in parts.items()
-        if match["app"] in names or apps[match["words"]] > 1
+        if match["words"] in told or n_apps[match["words"]] > 1
     }
 
 
@@ -235,6 +237,11 @@ def _notes(
         yield "the file is sorted newest first; its order was reversed"
 
 
+def left_out_notes(n_rows: int) -> list[str]:
+    """Of rows of a table that a list names."""
+    return [f"rows of entries that are listed as no apps, left out: {n_rows:,}"] if n_rows else []
+
+
 def _zone_words(zone: Zone) -> str:
     return "this machine's time zone" if zone is None else f"the time zone {zone}"
 
@@ -274,9 +281,9 @@ def usual_list() -> NotApps:
     return parse_list(not_apps_text(), "the built-in list")
 
 
-def read_list(file: Path) -> NotApps:
+def read_list(file: str | PathLike[str]) -> NotApps:
     """The list in a file."""
-    return parse_list(file.read_text(encoding="utf-8-sig"), str(file))
+    return parse_list(Path(file).read_text(encoding="utf-8-sig"), str(file))
 
 
 def parse_list(text: str, name: str) -> NotApps:
