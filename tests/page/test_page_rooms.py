@@ -222,6 +222,13 @@ def test_most_recently_used_and_most_used_are_counted_as_by_hand():
         assert models[model]["at_1"]["mean"] == pytest.approx(count / 27)
 
 
+def test_nextapp_never_sees_a_choice_among_more_apps_than_there_are():
+    apps = np.random.default_rng(0).integers(5, size=60).tolist()
+    launches = tuple((f"app {app}", 9_000.0 * i) for i, app in enumerate(apps))
+    choices = portrait(PersonLog("x", "y", (), ("me",), launches))["measured"]["choices"]
+    assert (choices["apps"], choices["by_nextapp"]) == (5, 5.0)
+
+
 def test_apps_that_are_not_among_the_measured_launches_cost_nothing():
     """A file may name as many apps as it has rows; tables over all of them would fill memory."""
     others = [(f"app {i}", 60.0 * i) for i in range(30_000)]

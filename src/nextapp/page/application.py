@@ -163,7 +163,8 @@ class Page:
                 raise ValueError("there is no log yet: drop one under Your log.")
             log = self._log
             who = log.user
-            person = person_of_log(log.name or "your log", log.launches, log.is_synthetic)
+            name = log.name if len(log.users) == 1 else f"{log.user} in {log.name}"
+            person = person_of_log(name, log.launches, log.is_synthetic)
         elif isinstance(who, int) and 0 <= who < PERSON.phones:
             person = synthetic_person(who)
         else:

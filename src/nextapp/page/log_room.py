@@ -57,6 +57,7 @@ class PersonLog:
     launches: tuple[tuple[str, float], ...]
     is_synthetic: bool = False
     user: str = ""
+    clock: str = "local time"
     found: Imported | None = None  # the launches of everybody in the file
 
 
@@ -91,13 +92,13 @@ def from_import(found: Imported, name: str, user: str | None = None) -> PersonLo
         known = ", ".join(name for name, _ in counts.most_common(12))
         raise UnreadableLog(f"there is no user {user!r:.60} in this file; there are {known:.300}.")
     chosen = user if user is not None else counts.most_common(1)[0][0]
-    launches = [
-        (each.app, each.clock + each.zone) for each in found.launches if each.user == chosen
-    ]
+    own = [each for each in found.launches if each.user == chosen]
+    clock = "local time" if any(each.zone for each in own) else "UTC"
+    launches = [(each.app, each.clock + each.zone) for each in own]
     launches.sort(key=lambda each: each[1])  # local time goes back when summer time ends
     users = tuple(user for user, _ in counts.most_common(50))
     return PersonLog(
-        name, found.format, found.notes, users, tuple(launches), user=chosen, found=found
+        name, found.format, found.notes, users, tuple(launches), False, chosen, clock, found
     )
 
 
@@ -130,6 +131,7 @@ def portrait(log: PersonLog) -> dict[str, Any]:
         "apps": [
             {**app_entry(names[i]), "count": int(counts[i])} for i in order[:SHOWN_APPS].tolist()
         ],
+        "clock": log.clock,
         "hours": by_hour(seconds).tolist(),
         "flow": flow(codes, names, order[:SHOWN_FLOW]),
         "sessions": {
@@ -198,6 +200,7 @@ def measure(codes: Any, seconds: Floats, names: Sequence[str]) -> dict[str, Any]
     recent = range(max(0, len(places) - SHOWN_LAST), len(places))
     counts = np.bincount(codes[n_learnt:], minlength=len(names))
     shares = counts[counts > 0] / counts.sum()
+    perplexity = float(2 ** -np.mean(np.log2(np.maximum(chances, 1e-6))))
     return {
         "n": len(hits),
         "n_days": len(np.unique(days)),
@@ -208,7 +211,7 @@ def measure(codes: Any, seconds: Floats, names: Sequence[str]) -> dict[str, Any]
         "choices": {
             "apps": int((counts > 0).sum()),
             "by_frequency": float(2 ** -(shares * np.log2(shares)).sum()),
-            "by_nextapp": float(2 ** -np.mean(np.log2(np.maximum(chances, 1e-6)))),
+            "by_nextapp": min(perplexity, float((counts > 0).sum())),  # all, if it knew nothing
         },
         "lately": [
             {

@@ -27,7 +27,9 @@ from nextapp.data.importers.content import (
     UnreadableLog,
     is_json_lines,
     launches_of_rows,
+    list_names,
     looks_like_table,
+    names_at,
     rows_of_lines,
     table_of_header,
     with_order,
@@ -151,9 +153,11 @@ def read_any(
             is_table = looks_like_table(content.text[:_LONGEST_HEADER])
     if is_table:
         return _read_table(content, find_zone(zone), not_apps)
+    names = names_at(content.text[:_LONGEST_HEADER])
+    columns = f" If it is a table, its columns are {list_names(names)}." if names[1:] else ""
     raise UnreadableLog(
-        f"{content.name}: not recognised. Looked for: {list_formats()}; CSV or JSON lines with "
-        f"timestamp and app_name (under other names: nextapp data convert)."
+        f"{content.name}: not recognised.{columns} Looked for: {list_formats()}; CSV or JSON lines "
+        f"with timestamp and app_name (under other names: nextapp data convert)."
     )
 
 

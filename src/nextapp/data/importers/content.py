@@ -357,14 +357,18 @@ class Launch(NamedTuple):
 
 def looks_like_table(start: str) -> bool:
     """Whether a text begins with the usual names of columns; that of the user may be missing."""
+    names, wanted = names_at(start), Columns().names_to_find()
+    return all(_place_of(role, wanted[role], names) is not None for role in ("time", "app"))
+
+
+def names_at(start: str) -> list[str]:
+    """The names of columns with which a text begins, if it is a table."""
     first = _first_line(start)
     separator = max(",;\t", key=first.count)
     try:
-        names = list(_json_line(first) or next(csv.reader([first], delimiter=separator), []))
+        return list(_json_line(first) or next(csv.reader([first], delimiter=separator), []))
     except csv.Error:
-        return False
-    wanted = Columns().names_to_find()
-    return all(_place_of(role, wanted[role], names) is not None for role in ("time", "app"))
+        return []
 
 
 def is_json_lines(start: str) -> bool:

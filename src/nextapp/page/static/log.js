@@ -95,7 +95,7 @@ function show(found) {
       ? [h("p", { class: "quiet-text" }, `The app before on the left, the app after on the right, among the ${found.flow.apps.length} most used. Dark: what follows most often. Point at an app to see only its own.`), chart(flow(found.flow.apps, found.flow.counts))]
       : [h("p", { class: "quiet-text" }, "Nothing yet: all launches are of one app.")])),
     ...(found.measured ? measuredCards(found) : [h("article", { class: "card w12" }, h("h2", {}, "Too few launches to measure"), h("p", { class: "quiet-text" }, "Twenty are needed."))]),
-    h("article", { class: "card w7" }, h("div", { class: "card-head" }, h("div", {}, h("h2", {}, "Your week"), h("p", { class: "quiet-text" }, "Launches by weekday and hour, local time.")), scale("none", `${number(Math.max(...found.hours.flat()))} launches`)), chart(week(found.hours))),
+    h("article", { class: "card w7" }, h("div", { class: "card-head" }, h("div", {}, h("h2", {}, "Your week"), h("p", { class: "quiet-text" }, `Launches by weekday and hour, ${found.clock}.`)), scale("none", `${number(Math.max(...found.hours.flat()))} launches`)), chart(week(found.hours))),
     h("article", { class: "card w5" }, h("h2", {}, "Sessions"), h("p", { class: "quiet-text" }, "How many sessions had how many launches. A session ends after 15 minutes without a launch."), chart(columns(found.sessions.sizes, found.sessions.sizes.map((_, i) => (i === 20 ? "21+" : `${i + 1}`)), "Sessions by number of launches", "launches in a session"))),
   ];
   $("portrait").replaceChildren(h("div", { class: "portrait" }, ...cards));
@@ -113,7 +113,7 @@ function people({ user, users }) {
 function measuredCards(found) {
   const { measured } = found;
   const best = measured.models[measured.best], ahead = measured.ahead, choices = measured.choices;
-  const sure = ahead.low > 0;
+  const sure = ahead.low > 0, level = Object.entries(measured.models).filter(([, each]) => best.at_5.mean - each.at_5.mean < 1e-9).map(([name]) => MODELS[name]);
   return [
     h("article", { class: "card w6" }, h("h2", {}, "How predictable you are"),
       h("p", { class: "sentence" }, `In your last ${number(measured.n)} launches you used `, h("b", {}, `${choices.apps} of your ${found.n_apps} ${found.n_apps === 1 ? "app" : "apps"}`), ...(choices.by_frequency < 0.95 * choices.apps ? [", but not evenly: it is as if you chose among ", h("b", {}, choices.by_frequency.toFixed(1))] : [" about equally often"]), ". Knowing your habits, nextapp sees a choice among ", h("b", {}, choices.by_nextapp.toFixed(1)), "."),
@@ -121,7 +121,9 @@ function measuredCards(found) {
       chart(choiceBars([{ name: "Apps in these launches", value: choices.apps, digits: 0 }, { name: "… knowing how often you use each", value: choices.by_frequency }, { name: "… knowing your habits", value: choices.by_nextapp, fill: "fill-accent" }], "Choices left")),
       h("p", { class: "note" }, "Perplexity (two to the power of the entropy in bits): of how often each app is used, and of nextapp’s predictions for launches that it had not seen.")),
     h("article", { class: "card w6" }, h("h2", {}, "Which model predicts you best"),
-      h("p", { class: "sentence" }, h("b", {}, MODELS[measured.best]), `: the app was among its five suggestions in ${percent(best.at_5.mean)} of ${number(measured.n)} launches. `, sure ? `${MODELS[measured.second]} is behind by ${(100 * ahead.mean).toFixed(1)} points (${(100 * ahead.low).toFixed(1)} to ${(100 * ahead.high).toFixed(1)}).` : `The difference to ${MODELS[measured.second]} (${(100 * ahead.mean).toFixed(1)} points, ${(100 * ahead.low).toFixed(1)} to ${(100 * ahead.high).toFixed(1)}) is not significant.`),
+      h("p", { class: "sentence" }, ...(level.length > 1
+        ? [h("b", {}, "This log cannot say"), `: ${level.slice(0, -1).join(", ")} and ${level.at(-1)} are level. The app was among the five suggestions of each in ${percent(best.at_5.mean)} of ${number(measured.n)} launches.`]
+        : [h("b", {}, MODELS[measured.best]), `: the app was among its five suggestions in ${percent(best.at_5.mean)} of ${number(measured.n)} launches. `, sure ? `${MODELS[measured.second]} is behind by ${(100 * ahead.mean).toFixed(1)} points (${(100 * ahead.low).toFixed(1)} to ${(100 * ahead.high).toFixed(1)}).` : `The difference to ${MODELS[measured.second]} (${(100 * ahead.mean).toFixed(1)} points, ${(100 * ahead.low).toFixed(1)} to ${(100 * ahead.high).toFixed(1)}) is not significant.`])),
       chart(intervals(Object.entries(measured.models).map(([name, each]) => ({ name: MODELS[name], meaning: each.meaning, ...each.at_5, fill: `f-${name}`, stroke: `s-${name}` })), { title: "Hit rate among five by model" })),
       h("p", { class: "note" }, `Each of your last ${number(measured.n)} launches is predicted before it is seen; all models keep learning. Bands: 95 % intervals over ${measured.n_days} ${measured.n_days === 1 ? "day, so they mean little" : "days"}.`)),
     h("article", { class: "card w12" }, h("h2", {}, "The last predictions"),

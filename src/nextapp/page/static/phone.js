@@ -110,10 +110,10 @@ const sentence = (words) => words.replace(/^./, (letter) => letter.toUpperCase()
 
 function show(fresh) {
   state = fresh;
-  for (const id of WAITING) $(id).disabled = false;
+  for (const id of WAITING) $(id).disabled = id === "report" && state.budget.left <= 0;
   $("status-time").textContent = state.clock.slice(11);
   $("status-day").textContent = new Date(state.clock.slice(0, 10) + "T12:00").toLocaleDateString("en", { weekday: "long", day: "numeric", month: "long", year: "numeric" });
-  $("person").textContent = state.synthetic ? `${state.person}: made up, not a real person. ${number(state.n_launches)} launches so far.` : `${state.person}: your own launches, ${number(state.n_launches)} learnt, ${number(state.to_play - state.played)} to play${state.n_older ? `; the ${number(state.n_older)} oldest are left out` : ""}.`;
+  $("person").textContent = state.synthetic ? `${state.person}: made up, not a real person. ${number(state.n_launches)} launches so far.` : `${state.person}: ${number(state.n_launches)} launches learnt, ${number(state.to_play - state.played)} to play${state.n_older ? `; the ${number(state.n_older)} oldest are left out` : ""}.`;
   showApps(); showSuggestions(); showWhy(); showPlaying(); showLeft();
   if (!playing) speak("Suggestions: " + state.suggestions.map((each) => `${each.label} ${percent(each.share)}`).join(", "));
 }
@@ -223,14 +223,14 @@ function showLeft() {
   $("budget").replaceChildren(
     h("p", { class: "big" }, `ε ${trim(budget.left)}`), h("p", { class: "quiet-text" }, `left of ${trim(budget.lifetime)} for this phone’s lifetime`),
     h("div", { class: "bar-track", role: "img", "aria-label": `${percent(budget.spent / budget.lifetime)} of the budget is spent` }, h("i", { "width%": (100 * budget.spent) / budget.lifetime })),
-    h("p", { class: "quiet-text" }, budget.left > 0 ? `Today it may still spend ${trim(budget.left_today)}.` : "This phone sends no more reports."),
+    h("p", { class: "quiet-text" }, budget.left > 0 ? `Today it may still spend ${trim(budget.left_today)}.` : "All of it is spent: this phone sends no more reports."),
     h("p", { class: "note" }, `ε bounds what all reports of a lifetime give away together. With ${trim(budget.lifetime)}, one report, the odds of any guess about this person rise at most ${Math.exp(budget.lifetime).toFixed(1)} times; with 10 it would be 22,000 times. More than ${trim(budget.lifetime)} is the owner’s choice.`));
   $("said").textContent = sentence(state.said);
   $("nothing").hidden = reports.length > 0;
   $("reports").replaceChildren(...reports.map((report) => {
     const all = report.hex.split(" "), marked = report.payload.split(" ").length - report.n_public, from = all.length - marked - 4, most = report.odds / (1 + report.odds);
     return h("li", {},
-      h("p", { class: "report-head" }, h("b", {}, report.clock), ` · ${report.n_bytes} bytes · ε = ${trim(report.epsilon)}`),
+      h("p", { class: "report-head" }, h("b", {}, report.clock), ` · ${report.n_bytes} bytes, ${report.payload.split(" ").length} of them payload · ε = ${trim(report.epsilon)}`),
       h("p", { class: "bytes" }, all.slice(0, from).join(" ") + " ", h("b", {}, all.slice(from, from + marked).join(" ")), " " + all.slice(from + marked).join(" ")),
       h("p", { class: "quiet-text" }, `Only the marked ${marked === 1 ? "byte depends" : `${marked} bytes depend`} on the launches. The others name the round and the mechanism, hold ${report.n_public} random bytes that stand for a few patterns of transitions, and end with a checksum. The marked ${marked === 1 ? "byte picks" : "bytes pick"} one of these patterns. It speaks for ${number(report.speaks_for)} of ${number(report.of)} possible transitions, such as “${report.examples.join("”, “")}”, against all others, and may be pure chance.`),
       h("div", { class: "odds" },
