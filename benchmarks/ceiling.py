@@ -21,7 +21,7 @@ from functools import partial
 import numpy as np
 
 from nextapp.data.cutting import Cycling, Split
-from nextapp.data.loading import load
+from nextapp.data.loading import read_log
 from nextapp.evaluation import Exam, evaluate, exam, find_preset
 from nextapp.evaluation.dynamic_environment import Courses, CycleStream, Refitted, run_cycles
 from nextapp.evaluation.static import user_means
@@ -39,7 +39,7 @@ def static(
 ) -> tuple[int, Callable[..., Figures]]:
     pooled: dict[str, list[np.ndarray]] = {}
     for seed in seeds:
-        log = load(experiment.data, seed=seed)
+        log = read_log(experiment.data, seed=seed)
         ready = exam(log, Split.parse(experiment.split), find_preset(experiment.preset))
         predictors = Experiment(experiment.data, models=experiment.models, seed=seed).predictors()
         if by_chance:
@@ -85,7 +85,7 @@ def dynamic(experiment: Experiment, seeds: list[int]) -> tuple[int, Callable[...
     pooled = []
     for seed in seeds:
         preset = find_preset(experiment.preset)
-        whole = preset.collapse_repeats(load(experiment.data, seed=seed))
+        whole = preset.collapse_repeats(read_log(experiment.data, seed=seed))
         cycles = Cycling.parse(DynamicExperiment(experiment.data).cycles).cut(whole)
         predictors = Experiment(experiment.data, models=experiment.models, seed=seed).predictors()
         models = [Refitted(predictor) for predictor in predictors]

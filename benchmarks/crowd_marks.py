@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nextapp.data.loading import load
+from nextapp.data.loading import read_log
 from nextapp.studies import new_phones
 from nextapp.studies.new_phones import NewPhoneStudy
 
@@ -78,7 +78,7 @@ def main() -> None:
             if not row.synthetic:
                 if given.logs is None or not (given.logs / row.source).exists():
                     continue
-                log = load(given.logs / row.source)
+                log = read_log(given.logs / row.source)
             settings = NewPhoneStudy(
                 row.source, draws=draws, epsilons=EPSILONS, launches=new_phones.HEADLINE[1],
                 at_most=n_new, copies=row.copies, seed=seed,

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nextapp.data.cutting import Split
-from nextapp.data.loading import load
+from nextapp.data.loading import read_log
 from nextapp.evaluation import Exam, exam, find_preset, mark
 from nextapp.evaluation.lab_seqmf import LabSeqMF
 from nextapp.predictors import Predictor, Question
@@ -125,7 +125,7 @@ def main() -> None:
     options = parser.parse_args()
 
     phones = math.ceil(options.launches / 1_350)
-    log = load(f"synthetic:lsapp,phones={phones}", seed=0)
+    log = read_log(f"synthetic:lsapp,phones={phones}", seed=0)
     test = exam(log, Split.parse("fraction:0.2,0,0.8"), find_preset("paper"))
     seqmf = LabSeqMF(frozen(Training(dim=32)), seed=0)
     predictors: list[Predictor] = [MRU(), MFU(), SR(), seqmf]

@@ -34,7 +34,7 @@ import numpy as np
 
 from nextapp import predictor
 from nextapp.data.cutting import Split, collapse_repeats
-from nextapp.data.loading import load
+from nextapp.data.loading import read_log
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import Exam, exam, find_preset, mark
 from nextapp.predictor import DEFAULT, Habits, Weights
@@ -55,7 +55,9 @@ STEPS = ("rate", "added")  # of `Weights`
 
 
 def training_part(source: str) -> LaunchLog:
-    return Split.parse("fraction:0.8,0,0.2").cut(collapse_repeats(load(source, seed=SEED))).history
+    return (
+        Split.parse("fraction:0.8,0,0.2").cut(collapse_repeats(read_log(source, seed=SEED))).history
+    )
 
 
 class Log:

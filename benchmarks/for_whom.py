@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from nextapp.data.cutting import Split
-from nextapp.data.loading import load
+from nextapp.data.loading import read_log
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import evaluate, exam, find_preset
 from nextapp.studies.experiment import Experiment
@@ -65,7 +65,7 @@ def last_less_first(
 
 
 def groups(source: str, n_groups: int, seed: int) -> dict[str, Any]:
-    log = load(source, seed=seed)
+    log = read_log(source, seed=seed)
     asked = exam(log, Split.parse(SPLIT), find_preset("honest"))
     names = (*RIVALS, "nextapp", "nextapp-alone")
     found = evaluate(asked, Experiment(source, models=names).predictors(), seed=seed)

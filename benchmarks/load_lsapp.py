@@ -1,4 +1,4 @@
-"""Seconds and memory to load a log of LSApp's size: `nextapp.data.loading.load` beside csv.
+"""Seconds and memory to load a log of LSApp's size: `nextapp.data.loading.read_log` beside csv.
 
 Run:  python benchmarks/load_lsapp.py [--rows 3658590]
 
@@ -44,9 +44,9 @@ def make_lsapp(path: Path, n_rows: int) -> None:
 
 
 def launches_by_nextapp(path: Path) -> int:
-    from nextapp.data.loading import load
+    from nextapp.data.loading import read_log
 
-    return len(load(path))
+    return len(read_log(path))
 
 
 def launches_by_csv(path: Path) -> int:

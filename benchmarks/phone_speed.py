@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from nextapp.data.cutting import Split
-from nextapp.data.loading import load
+from nextapp.data.loading import read_log
 from nextapp.evaluation import exam, find_preset
 from nextapp.phone import Phone, Store
 from nextapp.predictor import Habits
@@ -193,7 +193,7 @@ def in_memory(phone: MRU | InMemory, launches: list[tuple[int, float]]) -> list[
 
 def compiled() -> float:
     """The compiled form on a whole log: processor time of a launch, learning included, µs."""
-    log = load("synthetic:phones=40,apps=30,days=30,installed=30", seed=0)
+    log = read_log("synthetic:phones=40,apps=30,days=30,installed=30", seed=0)
     test = exam(log, Split.parse("fraction:0.5,0,0.5"), find_preset("paper"))
     predictor = NextApp()
     predictor.fit(test.history)

@@ -25,7 +25,7 @@ from matplotlib.figure import Figure
 
 from nextapp import plots
 from nextapp.data.cutting import Split
-from nextapp.data.loading import load
+from nextapp.data.loading import read_log
 from nextapp.evaluation import Evaluation, evaluate, exam, find_preset
 from nextapp.predictor import GROUPS, STATISTICS
 from nextapp.studies.experiment import Experiment
@@ -84,7 +84,7 @@ Triple = list[float]  # mean, and the ends of its 95 % interval over users
 
 def measure(source: str, preset: str, models: list[str]) -> dict[str, Any]:
     """The figures of each model, and its paired difference to `nextapp`."""
-    asked = exam(load(source, seed=0), Split.parse(SPLIT), find_preset(preset))
+    asked = exam(read_log(source, seed=0), Split.parse(SPLIT), find_preset(preset))
     named = tuple(OF_FILES.get(name, name) for name in models)
     experiment = Experiment(source, models=named, split=SPLIT, preset=preset)
     found = evaluate(asked, experiment.predictors(), seed=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nextapp.compiled import form_for
-from nextapp.data.loading import load
+from nextapp.data.loading import read_log
 from nextapp.predictors import predictor_loop
 from nextapp.studies.experiment import Experiment, run
 
@@ -14,7 +14,7 @@ def test_what_is_compiled_ahead_is_what_a_log_needs(monkeypatch):
     machine = form_for(predictor_loop._answers, 1e3)
     ahead = list(machine.signatures)
     source = "synthetic:phones=6,apps=10,days=20"
-    run(Experiment(source, models=("nextapp", "nextapp-alone")), load(source, seed=0))
+    run(Experiment(source, models=("nextapp", "nextapp-alone")), read_log(source, seed=0))
     assert machine.signatures == ahead
 
 

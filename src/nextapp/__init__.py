@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nextapp.data.cutting import Split as Split
-    from nextapp.data.loading import load as read_log  # noqa: F401
+    from nextapp.data.loading import read_log as read_log
     from nextapp.data.log import LaunchLog as LaunchLog
     from nextapp.evaluation import Evaluation as Evaluation
     from nextapp.evaluation import evaluate as evaluate
@@ -67,7 +67,7 @@ __all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'nextapp' has no attribute {name!r}.")
-    return getattr(import_module(_HOMES[name]), "load" if name == "read_log" else name)
+    return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -27,7 +27,7 @@ from nextapp.data.importers import content as table
 from nextapp.data.importers import import_content, import_file, list_formats, read_any
 from nextapp.data.importers.content import Content, UnreadableLog
 from nextapp.data.importers.events import not_apps_text, parse_list
-from nextapp.data.loading import load
+from nextapp.data.loading import read_log
 
 hypothesis = pytest.importorskip("hypothesis")
 from hypothesis import given, settings  # noqa: E402
@@ -247,7 +247,7 @@ def test_common_tables_are_read_by_every_reader(tmp_path, text, encoding):
         for each in read_any(Content.of_file(path), zone="UTC").launches
     ]
     assert found == [("me", "Mail", TEN), ("me", "Café", TEN)]
-    log = load(path, zone="UTC")
+    log = read_log(path, zone="UTC")
     assert set(log.apps) == {"Café", "Mail"}
     assert (log.users, *log.time.tolist()) == (("me",), 1000 * TEN, 1000 * TEN)
 
@@ -256,12 +256,12 @@ def test_a_table_asks_for_an_order_that_no_row_tells(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("timestamp,app_name\n01/02/2024 10:00,Mail\n")
     with pytest.raises(UnreadableLog, match="dates such as 01/02/2024 may begin with the day"):
-        load(path)
+        read_log(path)
     with pytest.raises(UnreadableLog, match="dates such as 01/02/2024 may begin with the day"):
         read_any(Content.of_file(path))
     for dates, day in (("day/month", "2024-02-01"), ("month/day", "2024-01-02")):
         clock = utc(f"{day} 10:00")
-        assert load(path, dates=dates).time.tolist() == [1000 * clock]
+        assert read_log(path, dates=dates).time.tolist() == [1000 * clock]
         assert read_any(Content.of_file(path, dates)).launches[0].clock == clock
 
 
@@ -269,14 +269,14 @@ def test_one_late_row_tells_the_order_of_all(tmp_path):
     path = tmp_path / "log.csv"
     rows = [f"{1 + number // 60 % 12}/1/2024 10:{number % 60:02},Mail" for number in range(3000)]
     path.write_text("\n".join(["timestamp,app_name", *rows, "1/31/2024 10:00,Mail"]))
-    log = load(path)
+    log = read_log(path)
     assert datetime.fromtimestamp(log.time.max() / 1000, UTC).month == 12
 
 
 def test_a_column_that_may_name_users_is_not_passed_over(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("device_id,timestamp,app_name\na,1,Mail\nb,2,Maps\n")
-    for reader in (load, lambda path: read_any(Content.of_file(path))):
+    for reader in (read_log, lambda path: read_any(Content.of_file(path))):
         with pytest.raises(UnreadableLog, match=r"the nearest name is .device_id.*--user-column"):
             reader(path)
 
@@ -286,12 +286,12 @@ def test_standard_input_is_read_by_a_hyphen(monkeypatch):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
 
     give("timestamp,app_name\n2024-03-25 10:00:00,Mail\n")
-    assert load("-").apps == ("Mail",)
+    assert read_log("-").apps == ("Mail",)
     give("timestamp,app_name\n2024-03-25 10:00:00,Mail\n")
     assert read_any(Content.of_file(Path("-"))).users == ["me"]
     give("timestamp,app_name\nyesterday,Mail\n")
     with pytest.raises(UnreadableLog, match=r"^standard input, line 2"):
-        load("-")
+        read_log("-")
 
 
 @pytest.mark.parametrize(
@@ -571,7 +571,7 @@ def test_a_file_that_is_nothing_gets_one_line_that_says_what_was_looked_for(tmp_
     path.write_text("dear diary\n")
     assert import_file(path) is None
     with pytest.raises(UnreadableLog) as caught:
-        load(path)
+        read_log(path)
     assert list_formats() in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -595,7 +595,7 @@ def test_known_files_that_are_not_read_are_named_in_one_short_line(tmp_path, nam
     path = tmp_path / name
     path.write_bytes(data)
     with pytest.raises(UnreadableLog, match=words):
-        load(path)
+        read_log(path)
 
 
 def test_times_of_three_columns_without_a_zone_are_in_the_zone_given():
@@ -612,14 +612,14 @@ def test_a_message_about_a_file_of_zeros_is_short(tmp_path):
     path = tmp_path / "zeros.bin"
     path.write_bytes(bytes(100_000))
     with pytest.raises(UnreadableLog) as refused:
-        load(path)
+        read_log(path)
     assert len(str(refused.value)) < 2_000
 
 
 def test_everything_that_takes_data_reads_them(tmp_path):
     path = tmp_path / "dump.txt"
     path.write_text(DUMPSYS)
-    log = load(path, zone=BERLIN)
+    log = read_log(path, zone=BERLIN)
     names = [log.apps[app] for app in log.app]
     assert list(zip(names, (log.time / 1000).tolist(), strict=True)) == DUMPSYS_LAUNCHES
     assert "dumpsys usagestats" in log.notes[0]
@@ -636,7 +636,7 @@ def test_convert_writes_the_three_columns(tmp_path):
     lines = (tmp_path / "out.csv").read_text().splitlines()
     assert lines[0] == "user_id,timestamp,app_name"
     assert lines[1] == "0,2025-08-30 18:24:32.000,com.android.chrome"
-    again = load(tmp_path / "out.csv")
+    again = read_log(tmp_path / "out.csv")
     assert len(again) == 3
 
 
@@ -661,7 +661,7 @@ def test_the_list_can_be_seen_and_changed(tmp_path):
     path, changed = tmp_path / "dump.txt", tmp_path / "mine.txt"
     path.write_text(DUMPSYS)
     changed.write_text(mine)
-    log = load(path, zone=BERLIN, leave_out=changed)
+    log = read_log(path, zone=BERLIN, leave_out=changed)
     assert log.apps == ("com.android.chrome",)
     with pytest.raises(ValueError, match=r"line 1: the parts are \[home\]"):
         parse_list("[apps]", "x")
@@ -675,17 +675,17 @@ def test_a_list_of_ones_own_is_left_out_of_tables_too(tmp_path):
     frame.write_csv(table)
     (tmp_path / "na.txt").write_text("[passing]\nA\n")
     for source in (table, frame):
-        log = load(source, leave_out=str(tmp_path / "na.txt"))
+        log = read_log(source, leave_out=str(tmp_path / "na.txt"))
         assert log.apps == ("b",)
         assert "rows of entries that are listed as no apps, left out: 1" in log.notes
         with pytest.raises(FileNotFoundError):
-            load(source, leave_out=tmp_path / "gone.txt")
+            read_log(source, leave_out=tmp_path / "gone.txt")
     found = read_any(Content.of_file(table), not_apps=parse_list("[home]\na", "x"))
     assert [launch.app for launch in found.launches] == ["b"]
     assert found.notes == ("rows of entries that are listed as no apps, left out: 1",)
     (tmp_path / "na.txt").write_text("[passing]\n*\n")
     with pytest.raises(UnreadableLog, match="listed as no apps, left out: 2"):
-        load(table, leave_out=tmp_path / "na.txt")
+        read_log(table, leave_out=tmp_path / "na.txt")
 
 
 # --- hostile files: never a traceback, whatever the bytes
@@ -801,7 +801,7 @@ def test_a_column_that_tells_the_app_is_not_advised_for_the_time(tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_text('{"ts": "2024-03-25T10:00:00Z", "meta": {"app": "Mail"}}\n')
     with pytest.raises(UnreadableLog, match=r"--time-column ts .*--app-column meta.app"):
-        load(path)
+        read_log(path)
 
 
 # --- Usage Logger
@@ -850,7 +850,7 @@ def test_usage_logger_gives_apps_that_come_to_the_foreground(tmp_path, text, exp
     assert any("events of other kinds, left out" in note for note in found.notes)
     path = tmp_path / "log.csv"
     path.write_text(text)
-    log = load(path)
+    log = read_log(path)
     assert (log.time / 1000).tolist() == [clock for _, clock in expected]
 
 
@@ -866,15 +866,15 @@ RECORDS = [
 def test_a_nested_column_is_named_with_a_dot(tmp_path, text):
     path = tmp_path / "log.json"
     path.write_text(text)
-    columns = table.Columns(time="at", app="meta.app", user="who.name")
-    log = load(path, columns=columns)
+    columns = {"time_column": "at", "app_column": "meta.app", "user_column": "who.name"}
+    log = read_log(path, **columns)
     names = [(log.users[user], log.apps[app]) for user, app in zip(log.user, log.app, strict=True)]
     assert names == [("x", "Mail"), ("y", "Maps")]
     assert log.time.tolist() == [1700000000000, 1700000060500]
     with pytest.raises(
         UnreadableLog, match=r"the columns are 'at', 'meta.app'.*--app-column meta.app"
     ):
-        load(path, columns=table.Columns(time="at"))
+        read_log(path, time_column="at")
     with pytest.raises(UnreadableLog, match=r"timestamp and app_name \(under other names"):
         read_any(Content(text.encode(), "f"))
     import polars
@@ -882,7 +882,7 @@ def test_a_nested_column_is_named_with_a_dot(tmp_path, text):
     frame = polars.DataFrame(RECORDS)
     frame.write_parquet(tmp_path / "log.parquet")
     for source in (frame, tmp_path / "log.parquet"):
-        assert load(source, columns=columns).time.tolist() == log.time.tolist()
+        assert read_log(source, **columns).time.tolist() == log.time.tolist()
 
 
 @pytest.mark.parametrize("as_list", [False, True])
@@ -893,7 +893,7 @@ def test_json_with_the_usual_names_is_read_by_every_reader(tmp_path, as_list):
     ]
     path = tmp_path / "log.jsonl"
     path.write_text(json.dumps(rows) if as_list else "\n".join(map(json.dumps, rows)) + "\n")
-    log = load(path)
+    log = read_log(path)
     times = [utc("2024-03-25 10:00"), utc("2024-03-25 10:01")]
     assert log.apps == ("Mail", "Maps")
     assert (log.time / 1000).tolist() == times
@@ -915,10 +915,10 @@ def test_json_with_the_usual_names_is_read_by_every_reader(tmp_path, as_list):
 def test_a_bad_line_of_json_is_named(tmp_path, line, words):
     path = tmp_path / "log.jsonl"
     path.write_text('{"timestamp": 1700000000, "app_name": "Mail"}\n' + line + "\n")
-    for reader in (load, lambda path: read_any(Content.of_file(path))):
+    for reader in (read_log, lambda path: read_any(Content.of_file(path))):
         with pytest.raises(UnreadableLog, match=re.escape(words)):
             reader(path)
-    assert len(load(path, skip_bad_rows=True)) == 1
+    assert len(read_log(path, skip_bad_rows=True)) == 1
 
 
 # --- Screens and locks, by their shape

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nextapp.data.cutting import Split, collapse_repeats, session_starts
-from nextapp.data.loading import load
+from nextapp.data.loading import read_log
 from nextapp.data.log import LaunchLog
 
 HOUR = 3_600_000
@@ -51,8 +51,8 @@ def test_columns_must_have_one_length():
 @pytest.mark.parametrize("ending", [".csv", ".parquet"])
 def test_a_log_survives_its_file(tmp_path, ending):
     log = log_of((0, 1, 1_500_000_000_123), (1, 0, 1_500_000_000_000), (1, 2, 1_500_000_009_999))
-    log.write(tmp_path / f"log{ending}")
-    back = load(tmp_path / f"log{ending}")
+    log.write(str(tmp_path / f"log{ending}"))
+    back = read_log(tmp_path / f"log{ending}")
     assert back.to_polars().sort("user_id", "timestamp").equals(log.to_polars())
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nextapp.data.cutting import Split
-from nextapp.data.loading import load
+from nextapp.data.loading import read_log
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import METRICS, evaluate, exam, find_preset, mark, metrics
 from nextapp.predictors.rivals import MFU, MRU, SR, Random, SROnDevice
@@ -135,7 +135,7 @@ def test_a_tidy_table_has_nulls_where_nobody_is_asked():
 
 
 def test_a_log_and_names_are_measured_as_an_exam_and_predictors_are():
-    log = load("synthetic:lsapp,phones=8", seed=3)
+    log = read_log("synthetic:lsapp,phones=8", seed=3)
     test = exam(log, Split.parse("fraction:0.7,0,0.3"), find_preset("paper"))
     expected = evaluate(test, [MRU(), SROnDevice()], seed=5)
     found = evaluate(log, ["mru", SROnDevice()], 5, split="fraction:0.7,0,0.3", preset="paper")
@@ -144,12 +144,12 @@ def test_a_log_and_names_are_measured_as_an_exam_and_predictors_are():
 
 
 def test_the_papers_model_is_measured_by_its_name():
-    found = evaluate(load("synthetic:phones=3,apps=8,days=6"), ["seqmf-frozen"])
+    found = evaluate(read_log("synthetic:phones=3,apps=8,days=6"), ["seqmf-frozen"])
     assert list(found.summary()["models"]) == ["seqmf-frozen"]
 
 
 def test_a_result_is_a_frame_of_pandas_and_a_figure():
-    result = evaluate(load("synthetic:phones=3,apps=8,days=6"), ["mru", "mfu"])
+    result = evaluate(read_log("synthetic:phones=3,apps=8,days=6"), ["mru", "mfu"])
     figure = result.plot()
     assert [panel.get_title(loc="left") for panel in figure.axes] == ["HR@1", "HR@3", "HR@5"]
     assert figure._repr_html_().startswith("<svg ")
@@ -164,11 +164,12 @@ def test_a_result_is_a_frame_of_pandas_and_a_figure():
     [
         ("launches.csv", ["mru"], r"evaluate needs a launch log, got str: evaluate\(read_log"),
         (one_user([0, 1] * 6), "mru", r"models must be several, as in \['mru'\]"),
+        (one_user([0, 1] * 6), [], "models must be at least one"),
         (one_user([0, 1] * 6), [MRU], "a model is a name or a predictor such as MRU"),
     ],
 )
 def test_what_is_not_measured_is_refused_in_words(log, models, words):
-    with pytest.raises(TypeError, match=words):
+    with pytest.raises((TypeError, ValueError), match=words):
         evaluate(log, models)
 
 
@@ -290,7 +291,7 @@ def test_where_users_weigh_by_their_predictions_so_do_those_drawn():
 
 
 def test_intervals_of_hit_rates_lie_within_0_and_1():
-    log = load("synthetic:lsapp,phones=8", seed=3)
+    log = read_log("synthetic:lsapp,phones=8", seed=3)
     for preset in ("paper", "neural"):
         test = exam(log, Split.parse("fraction:0.7,0.1,0.2"), find_preset(preset))
         found = evaluate(test, [MRU(), MFU()], 0)
@@ -304,7 +305,7 @@ def test_intervals_of_hit_rates_lie_within_0_and_1():
 
 def test_the_lead_is_over_the_best_rival_of_each_table_and_metric():
     """Controls and other forms of the same model are no rivals."""
-    log = load("synthetic:lsapp,phones=8", seed=3)
+    log = read_log("synthetic:lsapp,phones=8", seed=3)
     test = exam(log, Split.parse("fraction:0.7,0.1,0.2"), find_preset("paper"))
     names = {"nextapp": MFU, "nextapp-alone": SR, "seqmf-frozen": SR, "a": Random, "b": MRU}
     models = []
@@ -326,7 +327,7 @@ def test_the_lead_is_over_the_best_rival_of_each_table_and_metric():
 
 def test_the_interval_of_a_lead_is_that_of_the_smallest_lead():
     """Against a bootstrap written here: in each resample of users the lead over the best rival."""
-    log = load("synthetic:lsapp,phones=40", seed=3)
+    log = read_log("synthetic:lsapp,phones=40", seed=3)
     test = exam(log, Split.parse("fraction:0.7,0.1,0.2"), find_preset("paper"))
     models = [SR(), MFU(), MRU(), SROnDevice()]
     models[0].name = "nextapp"
@@ -454,9 +455,9 @@ def test_the_same_seed_gives_the_same_interval():
 )
 def test_rivals_on_real_logs_have_the_independent_figures(real_logs, name, figures):
     """HR@1, 3, 5 as measured by others' code on the same logs, to three digits."""
-    from nextapp.data.loading import load
+    from nextapp.data.loading import read_log
 
-    log = load(real_logs / f"{name}.csv.gz")
+    log = read_log(real_logs / f"{name}.csv.gz")
     test = exam(log, Split.parse("fraction:0.8,0,0.2"), find_preset("paper"))
     predictors = [Random(), MRU(), MFU(), SR(), SROnDevice()]
     models = evaluate(test, predictors, seed=0).summary()["models"]

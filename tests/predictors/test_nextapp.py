@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nextapp.data.cutting import Split
-from nextapp.data.loading import load
+from nextapp.data.loading import read_log
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import METRICS, evaluate, exam, find_preset, mark
 from nextapp.predictor import DEFAULT, Habits, without
@@ -216,7 +216,7 @@ def test_a_phone_is_never_told_what_only_it_does(rng):
 
 def test_it_beats_the_simple_rivals(seed):
     """On phones like those of the paper's twins; the gap is some ten standard errors."""
-    log = load("synthetic:app-usage,phones=60", seed=seed)
+    log = read_log("synthetic:app-usage,phones=60", seed=seed)
     test = exam(log, Split.parse("fraction:0.8,0,0.2"), find_preset("honest"))
     result = evaluate(test, [NextApp(), MRU(), MFU(), SROnDevice()], seed=0)
     for rival in ("mru", "mfu", "sr-od"):
@@ -227,7 +227,7 @@ def test_goals_on_the_real_logs(real_logs):
     """HR@1 ≥ .40 and HR@5 ≥ .85 on EPM, .77 and .93 on Schonlau; preset paper, last fifth."""
     for file, first, fifth in (("epm.csv.gz", 0.40, 0.85), ("schonlau.csv.gz", 0.77, 0.93)):
         test = exam(
-            load(str(real_logs / file), seed=0),
+            read_log(str(real_logs / file), seed=0),
             Split.parse("fraction:0.8,0,0.2"),
             find_preset("paper"),
         )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nextapp.data.cutting import Cycling, collapse_repeats
-from nextapp.data.loading import load
+from nextapp.data.loading import read_log
 from nextapp.predictors.training import Training
 from nextapp.randomness import KeyedBits
 from nextapp.settings import as_toml
@@ -23,7 +23,7 @@ SMALL = Training(ModelSettings(lam=0.2), dim=4, rounds=3)
 
 @pytest.fixture(scope="module")
 def log():
-    return load(SOURCE, seed=3)
+    return read_log(SOURCE, seed=3)
 
 
 def small(**changes) -> DynamicExperiment:
@@ -175,7 +175,7 @@ def test_seeds_change_the_draws_and_nothing_else_does(log):
 
 def test_the_clip_is_public_or_a_constant(log):
     """Other phones in the log, the same public clip; and a constant is taken as it is."""
-    other = load(SOURCE, seed=4)
+    other = read_log(SOURCE, seed=4)
     experiment = small(
         mechanisms=("walsh",), regimes=(), models=(), pretraining="none", start="zero"
     )

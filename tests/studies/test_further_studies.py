@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nextapp.data.cutting import DAY_MS, Split, launches_in_window
-from nextapp.data.loading import load
+from nextapp.data.loading import read_log
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import METRICS, exam, find_preset, mark
 from nextapp.evaluation.lab_seqmf import LabSeqMF
@@ -28,7 +28,7 @@ SPLIT = "fraction:0.7,0.1,0.2"
 
 @pytest.fixture(scope="module")
 def log():
-    return load(SOURCE, seed=0)
+    return read_log(SOURCE, seed=0)
 
 
 def reached(log, training, seed):

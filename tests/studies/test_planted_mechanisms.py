@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nextapp.data.loading import load
+from nextapp.data.loading import read_log
 from nextapp.evaluation.dynamic_environment import FROZEN
 from nextapp.predictors.training import Training
 from nextapp.studies import dynamic
@@ -47,7 +47,7 @@ def result():
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dynamic, "_Start", Planted)
-        return dynamic.run(experiment, load(data, seed=0)).as_json() | {"variants": {}}
+        return dynamic.run(experiment, read_log(data, seed=0)).as_json() | {"variants": {}}
 
 
 def test_training_without_privacy_gains_in_this_run(result):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nextapp.data.cutting import Split
-from nextapp.data.loading import load
+from nextapp.data.loading import read_log
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import evaluate, exam, find_preset
 from nextapp.evaluation.lab_seqmf import build_seqmf
@@ -22,7 +22,7 @@ SMALL = "synthetic:lsapp,phones=15,days=12"
 
 @pytest.fixture(scope="module")
 def test_part():
-    return exam(load(SMALL, seed=0), Split.parse("fraction:0.8,0,0.2"), find_preset("authors"))
+    return exam(read_log(SMALL, seed=0), Split.parse("fraction:0.8,0,0.2"), find_preset("authors"))
 
 
 def test_the_dense_equations_are_the_model_of_the_tables(test_part):
@@ -65,7 +65,7 @@ def test_the_full_score_is_the_one_of_training(test_part):
 
 
 def test_a_study_has_what_its_claims_need():
-    log = load(SMALL, seed=0)
+    log = read_log(SMALL, seed=0)
     found = run_readings(Readings("fraction:0.8,0,0.2", dim=8), log)
     seqmf, full = (found["models"][name]["HR@1"] for name in ("seqmf", "seqmf-full-score"))
     gap = found["differences"]["seqmf"]["seqmf-full-score"]["HR@1"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nextapp.data.loading import load
+from nextapp.data.loading import read_log
 from nextapp.data.log import LaunchLog
 from nextapp.studies.reproduce import report
 from nextapp.studies.reproduce.rows import Row, _spent
@@ -123,7 +123,7 @@ def test_made_up_times_are_noticed(kind, expected):
 
 
 def test_twins_have_clocks():
-    assert has_clock(load("synthetic:lsapp,phones=8", seed=0))
+    assert has_clock(read_log("synthetic:lsapp,phones=8", seed=0))
 
 
 def test_a_verdict_says_whose_launches_they_are_and_people_with_clocks_come_first():

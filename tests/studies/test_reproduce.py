@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from nextapp.data.cutting import Split
-from nextapp.data.loading import load
+from nextapp.data.loading import read_log
 from nextapp.evaluation import METRICS, evaluate, exam, find_preset
 from nextapp.predictors.rivals import MFU, MRU, SROnDevice
 from nextapp.studies.reproduce import plan, report, running, sources
@@ -181,7 +181,7 @@ def test_cells_are_those_of_the_evaluation(reproduced, files):
             rows = list(csv.DictReader(file))
         results = json.loads((out / "results.json").read_text())["parts"][name]["result"]
         for preset in ("authors", "honest"):
-            ready = exam(load(files[source]), Split.parse(split), find_preset(preset))
+            ready = exam(read_log(files[source]), Split.parse(split), find_preset(preset))
             asked = evaluate(ready, [MRU(), MFU(), SROnDevice()], 0)
             for mark in asked.marks:
                 means = dict(zip(METRICS, mark.by_user.mean(axis=0), strict=True))
@@ -366,7 +366,7 @@ def test_a_log_is_played_in_every_part_and_never_called_the_papers(reproduced, f
     assert {row["part"] for row in rows} == {f"{name}@my-log" for name in ON_LOGS}
     assert {row["on"] for row in rows} == {"on the log my-log, people with clocks"}
     mine = results["parts"]["table1@my-log"]["result"]["presets"]["honest"]
-    ready = exam(load(files["log"]), Split.parse("fraction:0.8,0,0.2"), find_preset("honest"))
+    ready = exam(read_log(files["log"]), Split.parse("fraction:0.8,0,0.2"), find_preset("honest"))
     asked = evaluate(ready, [MRU()], 0).marks[0].by_user.mean(axis=0)
     assert mine["models"]["mru"]["HR@5"] == pytest.approx(asked[METRICS.index("HR@5")])
     text = (out / "report.html").read_text(encoding="utf-8")

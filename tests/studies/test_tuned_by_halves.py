@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nextapp.data.loading import load
+from nextapp.data.loading import read_log
 from nextapp.evaluation.dynamic_environment import Courses
 from nextapp.studies import dynamic
 from nextapp.studies.dynamic import DynamicExperiment
@@ -53,7 +53,7 @@ def tuned(monkeypatch, default, candidate):
         DATA, cycles="users:5", q_every=2, models=(), metrics=("HR@5",), seqmf=default
     )
     monkeypatch.setattr(running, "random_settings", lambda n, seed, start: [candidate])
-    log = load(DATA, seed=0)
+    log = read_log(DATA, seed=0)
     found, chosen = running._tune_by_halves(usual, log, 1, silent)
     return found.courses.by_user, chosen, usual, log
 

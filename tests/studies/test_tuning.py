@@ -11,7 +11,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from nextapp.data.loading import load
+from nextapp.data.loading import read_log
 from nextapp.data.log import LaunchLog
 from nextapp.studies.experiment import Experiment, experiment_from, training_values
 from nextapp.studies.tuning import tune, tuning_exam
@@ -77,7 +77,7 @@ def finished(storage) -> int:
 def test_a_killed_tuning_goes_on_to_what_it_would_have_found(tmp_path):
     """Killed by the hardest signal in mid-run; no finished trial is lost or played twice."""
     small_log().write(tmp_path / "log.csv")
-    log = load(tmp_path / "log.csv")
+    log = read_log(tmp_path / "log.csv")
     command = [sys.executable, "-m", "nextapp", "tune", "log.csv", "--trials", "14"]
     command += ["--preset", "paper", "--models", "seqmf"]
     storage = tmp_path / "tuned.db"

@@ -24,7 +24,6 @@ from typing import (
     ClassVar,
     NamedTuple,
     TypeVar,
-    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -37,7 +36,6 @@ from nextapp.cli import STOPPED, say_stopped
 from nextapp.settings import read_toml, setting
 
 if TYPE_CHECKING:
-    from nextapp.data.importers.content import DateOrder
     from nextapp.data.log import LaunchLog
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -549,18 +547,10 @@ class LogOptions:
 
     def read(self, source: str, seed: int = 0) -> LaunchLog:
         """The log of a file or of synthetic phones; the seed is for the latter."""
-        from nextapp.data.importers.content import Columns
-        from nextapp.data.loading import load
+        from nextapp.data.loading import read_log
 
-        return load(
-            source,
-            seed=seed,
-            columns=Columns(self.user_column, self.time_column, self.app_column),
-            skip_bad_rows=self.skip_bad_rows,
-            zone=self.zone,
-            leave_out=self.leave_out,
-            dates=cast("DateOrder | None", self.dates),
-        )
+        given: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        return read_log(source, seed=seed, **given)
 
 
 log_options = options_of(LogOptions, "log_options")

@@ -1,4 +1,4 @@
-"""`load`: a launch log from a file in any supported format, or from synthetic phones.
+"""`read_log`: a launch log from a file in any supported format, or from synthetic phones.
 
 Supported are LSApp and the Tsinghua App Usage trace as their authors publish them, any CSV, TSV,
 JSON or Parquet file with columns for user, time and app, and exports of people's own devices.
@@ -38,6 +38,7 @@ from nextapp.data.importers.content import (
     LATEST_MS,
     LSAPP_HEADER,
     ME,
+    THE_FRAME,
     Columns,
     Content,
     DateOrder,
@@ -65,17 +66,18 @@ LAUNCHES = {"user": pl.String, "app": pl.String, "ms": pl.Int64, "zone": pl.Int3
 
 
 Frame: TypeAlias = "pl.DataFrame | pl.LazyFrame | pd.DataFrame"
-THE_FRAME = "the data frame"
 
 Block = tuple[Table, pl.DataFrame | None, Iterator[Row]]
 """Some rows: as columns, where Polars cut every one of them; and as they are read one by one."""
 
 
-def load(
+def read_log(
     source: str | PathLike[str] | Frame,
     *,
     seed: int = 0,
-    columns: Columns | None = None,
+    user_column: str | None = None,
+    time_column: str | None = None,
+    app_column: str | None = None,
     skip_bad_rows: bool = False,
     zone: str | None = None,
     leave_out: str | PathLike[str] | None = None,
@@ -84,7 +86,7 @@ def load(
     """The launches in a file or of synthetic phones, sorted by user and time.
 
     The format is recognised from the content (gzip, tar and Parquet by their first bytes) and, for
-    the App Usage trace, also from the file name. If `columns` names a column, the file is read as a
+    the App Usage trace, also from the file name. If a column is named, the file is read as a
     table. If there is a column ``event_type``, as in LSApp, only its ``Opened`` rows are launches
     (PAPER.md, R13). Codes are assigned in the order of the sorted names, so they do not depend on
     the order of the rows. The notes of the log say what was done.
@@ -96,7 +98,7 @@ def load(
         ``synthetic:…`` as `nextapp.data.synthetic.parse` reads it.
     seed
         Of synthetic phones.
-    columns
+    user_column, time_column, app_column
         Names of the columns, if they differ from the default.
     skip_bad_rows
         Leave out rows that cannot be read and count them in the notes, instead of raising `BadRow`.
@@ -120,16 +122,16 @@ def load(
         from nextapp.data import synthetic  # needs SciPy
 
         return synthetic.make(synthetic.parse(source), seed)
-    columns = columns or Columns()
+    columns = Columns(user_column, time_column, app_column)
     not_apps = None if leave_out is None else read_list(leave_out)
     if not isinstance(source, str | PathLike):
         frame = _of_pandas(source, columns) if _is_pandas(source) else source
         if not isinstance(frame, pl.DataFrame | pl.LazyFrame):
             raise TypeError(
-                f"a log is read from a path or from a data frame of Polars or pandas, got "
+                f"read_log takes a path or a data frame of Polars or pandas, got "
                 f"{type(source).__name__}."
             )
-        blocks = _blocks_of_frame(frame.lazy(), THE_FRAME, "a table", columns)
+        blocks = _blocks_of_frame(frame.lazy(), THE_FRAME, "a table", columns, dates)
         return _log_of_blocks(blocks, THE_FRAME, zone, not_apps, skip=skip_bad_rows)
     with as_file(source) as path:
         with path.open("rb") as start:
@@ -143,7 +145,9 @@ def load(
             imported = _import_log(path, zone, not_apps, dates)
             if imported is not None:
                 return imported
-        blocks = _parquet(path, columns) if is_parquet else _text_blocks(path, columns, dates)
+        blocks = (
+            _parquet(path, columns, dates) if is_parquet else _text_blocks(path, columns, dates)
+        )
         return _log_of_blocks(blocks, path, zone, not_apps, skip=skip_bad_rows)
 
 
@@ -193,7 +197,9 @@ def _log_of_blocks(
         launches = launches.filter(pl.col("app").is_in(apps))
     left_out = left_out_notes(n_rows - len(launches))
     if not len(launches):
-        raise UnreadableLog(f"{file}: {'; '.join(left_out) or _why_nothing_is_left(tally)}")
+        raise UnreadableLog(
+            f"{file}: {'; '.join(left_out) or _why_nothing_is_left(tally, str(file))}"
+        )
     rows_read = f"rows read from {Path(file).name} as {kind}: {tally['rows']:,}"
     return _encode_names(launches, (rows_read, *_notes(tally), *left_out))
 
@@ -301,7 +307,7 @@ def _text_blocks(path: Path, columns: Columns, dates: DateOrder | None) -> Itera
             if n_bytes > 0 and lines.has_dates(split):  # only all of them tell the order
                 block, _ = _in_utf8(block + stream.read())
                 split, n_bytes = block.split(b"\n"), 0
-                table = lines.with_order(split, table, dates)
+                table = lines.with_order(lines.rows_of_lines(split, 0, table), table, dates)
             rows = lines.rows_of_lines(split, number, table)
             yield table, _cut_at_once(block, table), rows
             number += block.count(b"\n")
@@ -397,12 +403,14 @@ def _cut_at_once(block: bytes, table: Table) -> pl.DataFrame | None:
 # --- Parquet, data frames
 
 
-def _parquet(path: Path, columns: Columns) -> Iterator[Block]:
+def _parquet(path: Path, columns: Columns, dates: DateOrder | None) -> Iterator[Block]:
     scan = pl.scan_parquet(path, glob=False)
-    return _blocks_of_frame(scan, str(path), "Parquet", columns)
+    return _blocks_of_frame(scan, str(path), "Parquet", columns, dates)
 
 
-def _blocks_of_frame(scan: pl.LazyFrame, file: str, kind: str, columns: Columns) -> Iterator[Block]:
+def _blocks_of_frame(
+    scan: pl.LazyFrame, file: str, kind: str, columns: Columns, dates: DateOrder | None
+) -> Iterator[Block]:
     try:
         there = dict(_columns_in(scan.collect_schema().items()))
         kind = f"LSApp in {kind}" if set(there) >= LSAPP_HEADER else kind
@@ -414,21 +422,29 @@ def _blocks_of_frame(scan: pl.LazyFrame, file: str, kind: str, columns: Columns)
         raise UnreadableLog(
             f"{file}: the table is damaged ({error}). Write or fetch it again."
         ) from error
-    for role, dtype in frame.schema.items():
+    for role, dtype in frame.schema.items() if len(frame) else ():
         if not (_holds_names(dtype) or (role == "time" and _holds_times(dtype))):
             kinds = "datetimes, numbers or strings" if role == "time" else "strings or integers"
+            another = lines.advice(file, f"--{role}-column", f"{role}_column=…")
             raise UnreadableLog(
                 f"{file}: column {table.header[places[role]]} must have {kinds}, got {dtype}. "
-                f"Convert it, or name another column with --{role}-column."
+                f"Convert it, or name another column with {another}."
             )
-    if frame["time"].dtype == pl.Datetime:
-        ms = pl.col("time").dt.epoch("ms")
+    if frame["time"].dtype.is_temporal():  # a date is its midnight
+        ms = pl.col("time").cast(pl.Datetime("ms")).dt.epoch("ms")
         frame = frame.with_columns(ms / 1000)
     names = pl.col([role for role in places if role != "time"])
     times = pl.col("time") if frame["time"].dtype.is_numeric() else pl.col("time").cast(pl.String)
     frame = frame.with_columns(names.cast(pl.String), times)
-    numbered = enumerate(frame.iter_rows(named=True), 1)
-    yield table, frame, (Row(number, b"", **values) for number, values in numbered)
+
+    def rows() -> Iterator[Row]:
+        for number, values in enumerate(frame.iter_rows(named=True), 1):
+            yield Row(number, b"", **values)
+
+    times_read = frame["time"]
+    if times_read.dtype == pl.String and times_read.str.contains(r"^\s*[0-9]{1,2}[-/]").any():
+        table = lines.with_order(rows(), table, dates)
+    yield table, frame, rows()
 
 
 def _columns_in(
@@ -467,23 +483,24 @@ def _holds_names(dtype: pl.DataType) -> bool:
 
 
 def _holds_times(dtype: pl.DataType) -> bool:
-    return dtype.is_numeric() or dtype == pl.Datetime
+    return dtype.is_numeric() or dtype in (pl.Datetime, pl.Date)
 
 
 # --- Launches to a log
 
 
-def _why_nothing_is_left(tally: Counter[str]) -> str:
+def _why_nothing_is_left(tally: Counter[str], file: str) -> str:
     if not tally["rows"]:
-        return "the file has column names but no rows. Give a log with at least one launch."
+        return "there are column names but no rows. Give a log with at least one launch."
     if tally["other events"]:
         return (
             f"none of the {tally['rows']:,} rows is a launch; {'; '.join(_notes(tally))}. If every "
             f"row is a launch, remove or rename the column event_type."
         )
+    skipping = lines.advice(file, "--skip-bad-rows", "skip_bad_rows=True")
     return (
-        f"all {tally['rows']:,} rows were bad: {'; '.join(_notes(tally))}. Load without "
-        f"--skip-bad-rows to see what is wrong with the first."
+        f"all {tally['rows']:,} rows were bad: {'; '.join(_notes(tally))}. Without {skipping} it "
+        f"is said what is wrong with the first."
     )
 
 

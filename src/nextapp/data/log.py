@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from html import escape
 from io import BytesIO
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -172,8 +173,9 @@ class LaunchLog:
 
         return pd.DataFrame(self.to_polars().to_dict(as_series=False))
 
-    def write(self, path: Path) -> None:
-        """Write CSV, or Parquet if the name ends in .parquet; `load` reads both."""
+    def write(self, path: str | PathLike[str]) -> None:
+        """Write CSV, or Parquet if the name ends in .parquet; `read_log` reads both."""
+        path = Path(path)
         data = BytesIO()
         if path.suffix == ".parquet":
             self.to_polars().write_parquet(data)

@@ -321,6 +321,10 @@ def evaluate(
         )
     if isinstance(models, str):
         raise TypeError(f"models must be several, as in [{models!r}], got the text {models!r}.")
+    if not models:
+        raise ValueError(
+            "models must be at least one name or predictor, such as ['mru'], got none."
+        )
     predictors = [_predictor(model, seed) for model in models]
     test = log if isinstance(log, Exam) else exam(log, Split.parse(split), find_preset(preset))
     marks = []

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from nextapp.data.cutting import Split
-from nextapp.data.loading import load
+from nextapp.data.loading import read_log
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import Evaluation, evaluate, exam, find_preset
 from nextapp.predictors import CEILING, FEDERATED, MODELS, ONLINE, Predictor, build, known_and_own
@@ -247,7 +247,7 @@ def demo(folder: Path, seed: int, report: Progress) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     compile_ahead()  # the largest loop, of the last model
     report("making synthetic phones", 0, 0)
-    log = load(DEMO, seed=seed)
+    log = read_log(DEMO, seed=seed)
     measured, result = run(Experiment(DEMO, preset="authors", seed=seed), log, report)
     report("drawing", 0, 0)
     plots.save(plots.hit_rates(result), folder / "hit-rates")

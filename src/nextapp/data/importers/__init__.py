@@ -171,12 +171,11 @@ def _read_table(content: Content, zone: Zone, not_apps: NotApps | None) -> Impor
     first = next(number for number, line in enumerate(lines) if line.strip())
     table = table_of_header(lines[first], content.name, Columns())
     rest = lines[first + table.has_header :]
-    table = with_order(rest, table, content.dates)
+    first += 1 + table.has_header
+    table = with_order(rows_of_lines(rest, first, table), table, content.dates)
     found: list[ImportedLaunch] = []
     n_left_out = 0
-    for launch in launches_of_rows(
-        rows_of_lines(rest, first + 1 + table.has_header, table), table, zone=zone
-    ):
+    for launch in launches_of_rows(rows_of_lines(rest, first, table), table, zone=zone):
         if len(found) == MOST_EVENTS:
             raise UnreadableLog(f"{content.name}: more than {MOST_EVENTS:,} launches.")
         clock = launch.ms / 1000

@@ -49,8 +49,17 @@ _LONGEST_TEXT = 1024  # bytes of a text in a query's rows: many rows may join th
 DateOrder = Literal["day/month", "month/day"]
 
 
+THE_FRAME = "the data frame"
+"""What stands for the name of a file in messages about one."""
+
+
 class UnreadableLog(ValueError):
     """The file cannot be read as a launch log."""
+
+
+def advice(file: str, option: str, argument: str) -> str:
+    """The option of commands, and the argument of `read_log`: frames come to that alone."""
+    return argument if file == THE_FRAME else f"{option} (in Python: {argument})"
 
 
 def find_encoding(data: bytes) -> str:
@@ -79,8 +88,9 @@ def is_month_first_in(dates: Iterable[str], told: DateOrder | None, name: str) -
     if found is None:
         raise UnreadableLog(
             f"{name}: dates such as {dates[0].split()[0]} may begin with the day or with the "
-            f"month, and nothing in the file tells which. Say it: --dates day/month, or --dates "
-            f"month/day (in Python: dates='day/month')."
+            f"month, and nothing in the file tells which. Say it: "
+            + advice(name, "--dates day/month, or --dates month/day", "dates='day/month'")
+            + "."
         )
     return found
 
@@ -453,9 +463,9 @@ def table_of_header(line: bytes, file: str, columns: Columns) -> Table:
     return Table(file, kind, tuple(names), found, separator, True)
 
 
-def with_order(lines: Iterable[bytes], table: Table, told: DateOrder | None) -> Table:
-    """The table with the order of day and month in the dates of its lines."""
-    times = (str(row.time) for row in rows_of_lines(lines, 0, table) if row.problem is None)
+def with_order(rows: Iterable[Row], table: Table, told: DateOrder | None) -> Table:
+    """The table with the order of day and month in the dates of its rows."""
+    times = (str(row.time) for row in rows if row.problem is None)
     dates = filter(_SLASHED.match, times)
     return replace(table, month_first=is_month_first_in(dates, told, table.file))
 
@@ -470,6 +480,8 @@ def positions(header: list[str], file: str, columns: Columns) -> dict[str, int]:
 
     Without a column of users all rows are of one person, unless another column may name them.
     """
+    if not header:
+        raise UnreadableLog(f"{file}: there are no columns. Give a log with at least one launch.")
     found = {}
     missing = []
     for role, names in columns.names_to_find().items():
@@ -486,8 +498,8 @@ def positions(header: list[str], file: str, columns: Columns) -> dict[str, int]:
             missing.append((role, names))
     if missing:
         free = [name for i, name in enumerate(header) if i not in found.values()]
-        remedies = [_remedy_for_missing(role, names, free) for role, names in missing]
-        if len(missing) >= 2:
+        remedies = [_remedy_for_missing(file, role, names, free) for role, names in missing]
+        if len(missing) >= 2 and file != THE_FRAME:
             from nextapp.data.importers import list_formats  # which imports this module
 
             remedies.append("If the file has no header line, add one.")
@@ -500,7 +512,7 @@ def positions(header: list[str], file: str, columns: Columns) -> dict[str, int]:
     return found
 
 
-def _remedy_for_missing(role: str, names: tuple[str, ...], free: list[str]) -> str:
+def _remedy_for_missing(file: str, role: str, names: tuple[str, ...], free: list[str]) -> str:
     words = {name: set(re.split(r"[\W_]+", name.lower())) for name in free}
     others = set().union(*(words_of for other, words_of in _TELLING.items() if other != role))
     close = next((name for name in free if words[name] & _TELLING[role]), None)
@@ -509,8 +521,9 @@ def _remedy_for_missing(role: str, names: tuple[str, ...], free: list[str]) -> s
     return (
         f"None is {' or '.join(map(repr, names[:2]))}"
         + (f"; the nearest name is {close!r}" if close else "")
-        + f". Name the column of the {role} with --{role}-column {shlex.quote(name)} "
-        f"(in Python: columns=Columns({role}={name!r}))."
+        + f". Name the column of the {role} with "
+        + advice(file, f"--{role}-column {shlex.quote(name)}", f"{role}_column={name!r}")
+        + "."
     )
 
 
@@ -619,8 +632,8 @@ def launches_of_rows(
         else:
             remedy = f"Correct the {table.row_word}"
             if skip is not None:
-                remedy += ", or leave out all bad rows with --skip-bad-rows"
-                remedy += " (in Python: skip_bad_rows=True)"
+                skipping = advice(table.file, "--skip-bad-rows", "skip_bad_rows=True")
+                remedy += f", or leave out all bad rows with {skipping}"
             complaint = _complaint(row._replace(problem=problem), table)
             raise BadRow(f"{complaint} {remedy}.")
 

@@ -16,7 +16,7 @@ from typing import IO, Any, Literal
 import numpy as np
 
 from nextapp.data.cutting import DAY_MS
-from nextapp.data.loading import load
+from nextapp.data.loading import read_log
 from nextapp.data.log import LaunchLog
 
 LSAPP_SHA256 = "61d84067352b139277b92d2218f8da1cd6b48e1552ab40b6c81f41d2d044638d"
@@ -50,7 +50,7 @@ class Source:
         return self.kind in ("data", "log")
 
     def log(self, seed: int) -> LaunchLog:
-        return load(self.where, seed=seed)
+        return read_log(self.where, seed=seed)
 
     def check(self) -> None:
         """Raise if the file cannot be read, so that a long run does not find out half-way."""
