@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 import re
+import signal
 import socket
 import sqlite3
+import subprocess
+import sys
 import time
 import tracemalloc
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -176,6 +180,14 @@ def test_the_policy_allows_this_server_and_nothing_inline(visitor):
             assert b" onclick" not in body
 
 
+def test_the_icon_is_also_where_browsers_look_by_themselves(visitor):
+    answers = [visitor.request("GET", path) for path in ("/favicon.ico", "/static/favicon.svg")]
+    assert [(status, headers["content-type"]) for status, headers, _ in answers] == 2 * [
+        (200, "image/svg+xml")
+    ]
+    assert answers[0][2] == answers[1][2]
+
+
 def test_only_the_files_of_the_page_are_served(visitor):
     for path in ("/static/../application.py", "/static/%2e%2e/application.py", "/static/x.py",
                  "/application.py", "/static/", "/static/..%2f..%2fphone%2fphone.py"):  # fmt: skip
@@ -273,6 +285,26 @@ def test_an_uploaded_file_is_never_written(visitor, tmp_path, monkeypatch):
     visitor.post("/api/phone/report", id=phone["id"])
     for file in tmp_path.rglob("*"):  # the privacy budget of the phone, which names no app
         assert file.is_dir() or b"com.example" not in file.read_bytes()
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_page_leaves_no_file(tmp_path, ending):
+    code = "import sys; sys.argv[0] = 'nextapp'; from nextapp.cli import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "open", "--no-browser"], text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    said = "".join(process.stdout.readline() for _ in range(4))
+    with socket.create_connection(
+        ("127.0.0.1", int(re.search(r"127.0.0.1:(\d+)", said)[1]))
+    ) as tab:
+        tab.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert tab.recv(1)  # it serves
+    process.send_signal(ending)
+    out, errors = process.communicate(timeout=60)
+    assert (process.returncode, out.splitlines()[-1], errors) == (0, "stopped.", "")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_port_that_is_taken_says_what_to_do(visitor):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -202,7 +204,8 @@ def open_page(
     if data is not None:
         log = log_room.read_log(Content.of_file(data, dates), zone, user)
     end_by_itself()
-    with application.open_page(port, application.Page(log)) as page:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as by Ctrl-C
+    with suppress(KeyboardInterrupt), application.open_page(port, application.Page(log)) as page:
         screen.out.print(
             f"[bold]{page.file.as_uri()}[/]\n"
             f"Only this machine can reach the page, and only you can read this file. For a browser "
@@ -213,3 +216,4 @@ def open_page(
         if browser:
             page.show()
         page.run()
+    screen.out.print("stopped.")

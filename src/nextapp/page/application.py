@@ -102,6 +102,7 @@ class Page:
         return Starlette(
             routes=[
                 Route("/", self._file),
+                Route("/favicon.ico", self._file),
                 Route("/static/{name}", self._file),
                 Route("/api/about", self._about),
                 Route(
@@ -119,7 +120,8 @@ class Page:
     # --- files and answers
 
     async def _file(self, request: Request) -> Response:
-        name = request.path_params.get("name", "index.html")
+        first = {"/": "index.html", "/favicon.ico": "favicon.svg"}  # pages without an icon ask so
+        name = request.path_params.get("name") or first[request.url.path]
         data = self._files.get(name)
         if data is None:
             return Response("not found\n", 404, media_type="text/plain")

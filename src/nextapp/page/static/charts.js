@@ -21,14 +21,15 @@ function frame(width, height, title, ...children) {
 }
 const text = (x, y, words, attributes = {}) => s("text", { x, y, ...attributes }, words);
 function titled(element, words) { element.append(s("title", {}, words)); return element; }
-// As much of a label as fits this many pixels, at the size of names in charts.
+// As much of a label as fits this many pixels, at the size of names in charts: its two ends.
 const pen = document.createElement("canvas").getContext("2d");
 pen.font = '14px "Inter", ui-sans-serif, system-ui, sans-serif';
 function cut(label, pixels) {
   if (pen.measureText(label).width <= pixels) return label;
-  const letters = [...label];
-  while (letters.length > 1 && pen.measureText(letters.join("") + "…").width > pixels) letters.pop();
-  return letters.join("") + "…";
+  const letters = [...label], kept = (n) => letters.slice(0, Math.floor(n / 2)).join("") + "…" + letters.slice(letters.length - Math.ceil(n / 2)).join("");
+  let n = letters.length - 1;
+  while (n > 1 && pen.measureText(kept(n)).width > pixels) n--;
+  return kept(n);
 }
 const path = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 

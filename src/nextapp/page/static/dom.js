@@ -22,8 +22,14 @@ export function icon(name, size = "i") { return s("svg", { class: size, "aria-hi
 
 export function tile(app) {
   const tint = [...app.app].reduce((sum, letter) => (sum * 31 + letter.codePointAt(0)) >>> 0, 7) % 8;
-  const inside = app.icon ? icon(app.icon) : h("span", { class: "letters" }, [...app.label].slice(0, 2).join(""));
+  const inside = app.icon ? icon(app.icon) : h("span", { class: "letters" }, app.label.match(/\d{1,2}$/)?.[0] ?? [...app.label].slice(0, 2).join(""));
   return h("span", { class: `tile tint-${tint}`, "aria-hidden": "true" }, inside);
+}
+
+// The name of an app in little room: a number at its end is never cut off.
+export function label(app) {
+  const [, name, last] = app.label.match(/^(.*?)(\d{0,4})$/s);
+  return h("span", { class: "label" }, ...(last ? [h("span", {}, name), last] : [name]));
 }
 
 export const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)} %`;

@@ -1,7 +1,7 @@
 // The phone: taps, suggestions, reasons, playing a log, reports.
 import { post } from "./api.js";
 import { draw, runningRates } from "./charts.js";
-import { $, h, icon, number, percent, speak, tile } from "./dom.js";
+import { $, h, icon, label, number, percent, speak, tile } from "./dom.js";
 
 const NAMES = { nextapp: "nextapp", mru: "MRU", "sr-od": "SR-od" };
 const WORDS = { after: "What follows the last apps", frequency: "How often it is used", place: "How recently it was used", since: "Time since its last use", hour: "Time of day", again: "The same app again", lesson: "Learnt from wrong guesses", crowd: "What other phones do", new: "Never used here" };
@@ -126,7 +126,7 @@ function keepFocus(container, draw) {
 
 function showApps() {
   keepFocus($("apps"), () => $("apps").replaceChildren(...state.apps.slice(0, 20).map((app) =>
-    h("button", { type: "button", class: `app ${app.app === state.last ? "is-last" : ""}`, "data-key": app.app, "data-app": app.app, title: app.app, onclick: () => tap(app.app) }, tile(app), h("span", { class: "label" }, app.label)))));
+    h("button", { type: "button", class: `app ${app.app === state.last ? "is-last" : ""}`, "data-key": app.app, "data-app": app.app, title: app.app, onclick: () => tap(app.app) }, tile(app), label(app)))));
 }
 
 function showSuggestions() {
@@ -137,7 +137,7 @@ function showSuggestions() {
       onclick: () => { if (!pressed) tap(each.app); }, onpointerenter: () => look(place), onfocus: () => look(place),
       onpointerdown: () => { pressed = false; timer = setTimeout(() => openMenu(place), LONG); }, onpointerup: release, onpointerleave: release, onpointercancel: release,
       oncontextmenu: (event) => { event.preventDefault(); openMenu(place); },
-    }, tile(each), h("span", { class: "label" }, each.label), " ", h("span", { class: "chance" }, percent(each.share)), h("span", { class: "meter", "aria-hidden": "true" }, h("i", { "width%": Math.max(4, 100 * each.share) })))))));
+    }, tile(each), label(each), " ", h("span", { class: "chance" }, percent(each.share)), h("span", { class: "meter", "aria-hidden": "true" }, h("i", { "width%": Math.max(4, 100 * each.share) })))))));
 }
 
 function look(place) {
