@@ -72,6 +72,9 @@ def create_atomically(path: Path) -> Iterator[Path]:
                 file.flush()
                 os.fsync(file.fileno())
         sync_folder(path.parent)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk has none
+        raise
     finally:
         draft.unlink(missing_ok=True)
 

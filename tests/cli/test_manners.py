@@ -97,6 +97,63 @@ def test_a_log_and_a_history_are_also_read_from_standard_input(run, words):
     run(*words.split(), stdin=COMMON)
 
 
+@pytest.mark.parametrize("words", ["evaluate - --models mru", "explain -", "train - --out m"])
+def test_nothing_is_said_to_come_next_beside_json_or_after_standard_input(run, words):
+    rows = "".join(COMMON.replace("17000000", f"17{n:06}") for n in range(20))
+    assert "Next: nextapp explain -" not in run(*words.split(), stdin=rows)
+    Path("log.jsonl").write_text(rows)
+    words = words.replace(" - ", " log.jsonl ").replace("explain -", "explain log.jsonl")
+    assert "Next:" not in run(*words.split(), "--json", "-")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "data describe ADDRESS",
+        "open --data ADDRESS",
+        "predict ADDRESS --history log.csv",
+        "explain --history ADDRESS",
+        "phone import ADDRESS",
+    ],
+)
+def test_an_address_is_refused_in_words(run, words):
+    run("phone", "init")
+    text = run(*words.replace("ADDRESS", "https://x.y/log.csv").split(), code=1)
+    assert "https://x.y/log.csv: is an address. Nothing is fetched" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("zone", "whose"), [([], "hour, UTC"), (["--zone", "Asia/Tokyo"], "hour, local")]
+)
+def test_the_hours_of_a_description_say_whose_they_are(run, zone, whose):
+    Path("log.csv").write_text("timestamp,app_name\n2024-03-01 20:00:00,Mail\n")
+    text = run("data", "describe", "log.csv", *zone)
+    (line,) = (line for line in text.splitlines() if "launches by hour" in line)
+    assert line.partition("|")[2].index("█") == 20
+    assert whose in line
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("program", ["nextapp.phone", "nextapp phone"])
+def test_a_closed_pipe_ends_without_a_word(tmp_path, program):
+    """And a full disk is named, where it is standard output that has no room."""
+    phone = [sys.executable, "-m", *program.split()]
+    subprocess.run([*phone, "init"], cwd=tmp_path, check=True, capture_output=True)
+    command = " ".join([*phone, "export"])
+    for rest, said in (("| true", ""), ("> /dev/full", "No space left on device")):
+        done = subprocess.run(
+            f"{command} {rest}",
+            shell=True,
+            cwd=tmp_path,
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        assert said in done.stderr
+        assert bool(said) == bool(done.stderr)
+        assert "Traceback" not in done.stderr
+
+
 def test_every_command_that_takes_a_log_reads_it_by_one_door():
     """`LogOptions.read`, which takes - as well."""
     groups = {name: load_command(name) for name in COMMANDS}

@@ -259,6 +259,8 @@ def clear_errors(extra: str | None = None) -> Iterator[None]:
     try:
         with missing_library(extra):
             yield
+    except BrokenPipeError:
+        raise  # nobody reads on: Click ends without a word
     except (ValueError, OSError, FloatingPointError) as error:
         show_error(_in_words(error))
         raise click.exceptions.Exit(1) from error
@@ -290,6 +292,8 @@ def _in_words(error: Exception) -> str:
         return f"there is no file {error.filename}."
     if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
         return f"{error.filename}: {error.strerror}."
+    if isinstance(error, OSError) and error.strerror is not None:
+        return f"standard output or a temporary file: {error.strerror}."
     return str(error)
 
 
@@ -528,6 +532,9 @@ seed = option("--seed", type=int, default=0, help="Random seed.")
 device = option("--device", default="cpu", help="cpu, or gpu (needs pip install 'nextapp[gpu]').")
 
 
+ZONE_HELP = "Time zone of local times. Default: of tables UTC, else this machine's."
+
+
 @dataclass(frozen=True)
 class LogOptions:
     """How a log file is read."""
@@ -537,7 +544,7 @@ class LogOptions:
     time_column: str | None = setting(None, "Name of the column of times.")
     app_column: str | None = setting(None, "Name of the column of apps.")
     skip_bad_rows: bool = setting(False, "Skip bad rows and say how many there were.")
-    zone: str | None = setting(None, "Time zone of local times. Default: this machine's.")
+    zone: str | None = setting(None, ZONE_HELP)
     dates: str | None = setting(None, "Order of dates such as 3/4/2024: day/month or month/day.")
     leave_out: Path | None = setting(None, "What is not an app; see nextapp data not-apps.")
 

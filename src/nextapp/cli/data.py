@@ -73,6 +73,7 @@ def _show_description(source: str, found: Mapping[str, Any]) -> None:
         pieces = np.array_split(counts, min(72, len(counts)))
         line = screen.sparkline([piece.mean() for piece in pieces])
         rows.append([key.replace("_", " "), f"|{line}| at most {counts.max():,}"])
+    rows[-1][0] += ", local" if found["hours_are_local"] else ", UTC"
     screen.out.print(f"[bold]{escape(source)}[/]")
     screen.out.print(Table.of_text(["", ""], rows).terminal(header=False))
     for note in found["notes"]:
@@ -170,7 +171,7 @@ def demo(out: Path, seed: int, json: Path | None) -> None:
 @command("nextapp open --data usagestats.txt", "open", extra="lab,serve")
 @option("--data", type=FILE, help="A log to begin with, such as an export of your phone.")
 @option("--user", metavar="NAME", help="Person whose launches to use, if the log has several.")
-@option("--zone", metavar="NAME", help="Time zone of local times. Default: this machine's.")
+@option("--zone", metavar="NAME", help=commands.ZONE_HELP)
 @option(
     "--dates",
     type=click.Choice(("day/month", "month/day")),

@@ -9,6 +9,7 @@ import click
 
 from nextapp.cli import commands, screen
 from nextapp.cli.commands import FILE, OUTPUT_FILE, command, option, output, settings_of
+from nextapp.data.importers.content import check_no_address
 from nextapp.phone.commands import reason_lines
 from nextapp.studies import model_file, reasons
 from nextapp.studies.experiment import Experiment, experiment_from
@@ -96,6 +97,7 @@ def predict(
 
     The model nextapp gives probabilities; seqmf gives the light scores of eq. (8).
     """
+    check_no_address(model)
     if model.is_dir():
         raise ValueError(f"{model} is a folder: give the model file in it.")
     data = model.read_bytes()

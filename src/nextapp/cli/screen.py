@@ -136,8 +136,10 @@ def show(table: Table) -> None:
 
 
 def say_next(*commands: str) -> None:
-    """At the end of a command: what to try after it."""
-    err.print("Next: " + "\n      ".join(commands), markup=False, soft_wrap=True)
+    """At the end of a command: what to try after it; not beside JSON, nor of standard input."""
+    again = [command for command in commands if not f"{command} ".count(" - ")]
+    if again and not out.quiet:
+        err.print("Next: " + "\n      ".join(again), markup=False, soft_wrap=True)
 
 
 def write_plot(path: Path, figure: Figure) -> None:

@@ -349,6 +349,7 @@ def description(log: LaunchLog) -> dict[str, Any]:
     day = clean.time // DAY_MS
     first = int(day.min())
     days = day - first
+    hours = (clean.time // 1000 + clean.zones) // 3600 % 24
     active = np.unique(days * clean.n_users + clean.user) // clean.n_users
     return {
         "n_users": len(np.unique(clean.user)),
@@ -367,7 +368,8 @@ def description(log: LaunchLog) -> dict[str, Any]:
         "repeat_share": float(again.sum() / max(1, inside.sum())),
         "launches_by_day": np.bincount(days).tolist(),
         "users_by_day": np.bincount(active, minlength=int(days.max()) + 1).tolist(),
-        "launches_by_hour": np.bincount(clean.time // 3_600_000 % 24, minlength=24).tolist(),
+        "launches_by_hour": np.bincount(hours, minlength=24).tolist(),
+        "hours_are_local": clean.zone is not None,
         "notes": list(clean.notes),
     }
 

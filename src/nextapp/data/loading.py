@@ -50,7 +50,6 @@ from nextapp.data.importers.content import (
 from nextapp.data.importers.events import NotApps, left_out_notes, read_list
 from nextapp.data.log import Codes, LaunchLog
 from nextapp.data.times import find_zone
-from nextapp.settings import nearest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -155,12 +154,7 @@ def read_log(
 def as_file(source: str | PathLike[str]) -> Iterator[Path]:
     """The path of a file that is there; for - one with what came from standard input."""
     if str(source) != "-":
-        if "://" in str(source):
-            raise UnreadableLog(
-                f"{source}: is an address. Nothing is fetched here: download the file, and give "
-                f"its path."
-            )
-        _check_is_file(Path(source))
+        lines.check_is_file(Path(source))
         yield Path(source)
         return
     with TemporaryDirectory() as folder:
@@ -218,18 +212,6 @@ def _import_log(
     launches = pl.DataFrame(rows, LAUNCHES, orient="row")
     first = f"launches read from {path.name} as {found.format}: {len(found.launches):,}"
     return _encode_names(launches, (first, *found.notes))
-
-
-def _check_is_file(path: Path) -> None:
-    if path.is_dir():
-        raise UnreadableLog(f"{path}: is a folder. Give the path of the log file in it.")
-    if not path.exists():
-        siblings = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
-        near = nearest(path.name, siblings)
-        raise FileNotFoundError(
-            f"{path}: no such file. "
-            + (f"Did you mean {near}?" if near else "Check the spelling of the path.")
-        )
 
 
 def _launches_at_once(frame: pl.DataFrame, tally: Counter[str]) -> pl.DataFrame | None:

@@ -80,8 +80,13 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = PROGRAM) -> int:
     except KeyboardInterrupt:
         print("\nstopped. Run the command again to continue.", file=sys.stderr)
         return 130
-    for line in lines:
-        print(line)
+    try:
+        print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushed at the end
+        if not isinstance(error, BrokenPipeError):  # nobody reads on
+            print(f"error: standard output: {error.strerror}.", file=sys.stderr)
+        return 1
     return code
 
 
@@ -209,7 +214,11 @@ def _add_commands(add: Callable[..., _Add]) -> None:
     take = add("import", words, "usagestats.txt", "DATA")
     take("data", "DATA", "An export of a device, or a CSV file; - reads standard input.", type=Path)
     take("--user", "NAME", "Person whose launches to use, if there are several.")
-    take("--zone", "NAME", "Time zone of local times. Default: this machine's.")
+    take(
+        "--zone",
+        "NAME",
+        "Time zone of local times. Default: of tables UTC, else this machine's.",
+    )
     take(
         "--dates",
         "ORDER",

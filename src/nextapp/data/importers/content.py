@@ -62,6 +62,28 @@ def advice(file: str, option: str, argument: str) -> str:
     return argument if file == THE_FRAME else f"{option} (in Python: {argument})"
 
 
+def check_no_address(path: Path) -> None:
+    """A path made of an address has lost a slash."""
+    if re.match("[a-z]{2,}:/", str(path)):
+        raise UnreadableLog(
+            f"{str(path).replace(':/', '://', 1)}: is an address. Nothing is fetched here: "
+            f"download the file, and give its path."
+        )
+
+
+def check_is_file(path: Path) -> None:
+    check_no_address(path)
+    if path.is_dir():
+        raise UnreadableLog(f"{path}: is a folder. Give the path of the log file in it.")
+    if not path.exists():
+        siblings = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
+        near = nearest(path.name, siblings)
+        raise FileNotFoundError(
+            f"{path}: no such file. "
+            + (f"Did you mean {near}?" if near else "Check the spelling of the path.")
+        )
+
+
 def find_encoding(data: bytes) -> str:
     """UTF-16 by its mark or its zero bytes; UTF-8; Windows-1252 where no letter is in UTF-8."""
     start = data[:4096]
@@ -128,8 +150,7 @@ class Content:
         """The content of a file; that of standard input for the path -."""
         if str(path) == "-":
             return cls(sys.stdin.buffer.read(MOST_BYTES + 1), "standard input", dates=dates)
-        if path.is_dir():
-            raise UnreadableLog(f"{path}: is a folder. Give the path of the log file in it.")
+        check_is_file(path)
         with path.open("rb") as file:
             content = cls(file.read(MOST_BYTES + 1), str(path), dates=dates)
         log = path.with_name(path.name + "-wal")
