@@ -92,7 +92,7 @@ function show(found) {
         found.users.length > 1 ? people(found) : null)),
     h("article", { class: "card w5" }, h("h2", {}, "Most used"), h("p", { class: "quiet-text" }, "Launches per app. What is no app here can be left out: ", h("code", {}, "nextapp data convert --leave-out"), "."), chart(bars(found.apps, "Most used apps"))),
     h("article", { class: "card w7" }, h("h2", {}, "Which app follows which"), ...(found.flow.counts.flat().some((n) => n > 0)
-      ? [h("p", { class: "quiet-text" }, `The app before on the left, the app after on the right, among the ${found.flow.apps.length} most used. Dark: what follows most often. Point at an app to see only its own.`), chart(flow(found.flow.apps, found.flow.counts))]
+      ? [h("p", { class: "quiet-text" }, `The app before on the left, the app after on the right, among the ${found.flow.apps.length} most used. Strong: what follows most often. Point at an app to see only its own.`), chart(flow(found.flow.apps, found.flow.counts))]
       : [h("p", { class: "quiet-text" }, "Nothing yet: all launches are of one app.")])),
     ...(found.measured ? measuredCards(found) : [h("article", { class: "card w12" }, h("h2", {}, "Too few launches to measure"), h("p", { class: "quiet-text" }, "Twenty are needed."))]),
     h("article", { class: "card w7" }, h("div", { class: "card-head" }, h("div", {}, h("h2", {}, "Your week"), h("p", { class: "quiet-text" }, `Launches by weekday and hour, ${found.clock}.`)), scale("none", `${number(Math.max(...found.hours.flat()))} launches`)), chart(week(found.hours))),

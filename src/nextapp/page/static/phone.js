@@ -104,7 +104,7 @@ function toggle() {
   playing = setTimeout(step, 0);
   setPlayButton("pause", "Pause");
 }
-function stop() { clearTimeout(playing); playing = null; setPlayButton("play", "Play"); }
+function stop() { if (!playing) return; clearTimeout(playing); playing = null; setPlayButton("play", "Play"); }
 function setPlayButton(name, words) { $("play").replaceChildren(icon(name), h("span", {}, words)); }
 const sentence = (words) => words.replace(/^./, (letter) => letter.toUpperCase());
 
