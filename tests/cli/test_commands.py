@@ -122,7 +122,7 @@ def test_options_override_the_settings_file(run, tmp_path):
     [
         (["evaluate", "no-such.csv"], "no-such.csv"),
         (["evaluate", SMALL, "--models", "seqfm"], "did you mean 'seqmf'"),
-        (["evaluate", SMALL, "--preset", "fair"], "preset must be one of"),
+        (["evaluate", SMALL, "--preset", "honset"], "did you mean 'honest'?"),
         (["evaluate", "log.csv", "--models", "ceiling"], "ceiling needs synthetic data"),
         (["dynamic", "log.csv", "--models", "ceiling"], "ceiling needs synthetic data"),
         (["evaluate", SMALL, "--split", "days:400,1,1,1"], "a split is written"),

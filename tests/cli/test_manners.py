@@ -20,6 +20,7 @@ from rich.console import Console
 from nextapp.cli import STOPPED, screen
 from nextapp.cli.commands import COMMANDS, Group, app
 from nextapp.cli.commands import load as load_command
+from nextapp.cli.evaluate import in_short, intervals_table
 from nextapp.data.importers import check_not_foreign
 from nextapp.data.importers.content import UnreadableLog
 
@@ -152,6 +153,30 @@ def test_a_closed_pipe_ends_without_a_word(tmp_path, program):
         assert said in done.stderr
         assert bool(said) == bool(done.stderr)
         assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("phone pedict", "'predict'"),
+        ("data describe log.csv --zone Europe/Berln", "Europe/Berlin"),
+        ("data describe syntetic:lsapp", "synthetic:lsapp"),
+    ],
+)
+def test_the_nearest_of_what_there_is_is_named(run, words, meant):
+    log("log.csv", ROWS)
+    code = 2 if words.startswith("phone") else 1
+    assert f"id you mean {meant}?" in " ".join(run(*words.split(), code=code).split())
+
+
+def test_an_interval_is_drawn_where_there_is_room():
+    figures = {"HR@5": 0.5, "ci95": {"HR@5": [0.4, 0.6]}}
+    result = {"models": {"nextapp": figures, "mru": figures}, "intervals": "by user"}
+    for room, drawn in ((80, 40), (60, 24), (40, 0)):
+        table = intervals_table(result, room)
+        cells = [row[3].strip("01 ") for row in table.rows]
+        assert [len(cell) for cell in cells] == [drawn, drawn]
+    assert "nextapp and mru, level at 50.0 %." in in_short(result)
 
 
 def test_every_command_that_takes_a_log_reads_it_by_one_door():

@@ -115,7 +115,12 @@ def test_what_the_owner_said_is_answered_as_it_is(phone):
     """An app that is not there, one that was not hidden, and nothing left to suggest."""
     phone("log", "maps", "mail")
     assert phone("unhide", "maps")[1] == "maps was not hidden.\n"
-    assert "chaat was never launched on this phone" in phone("hide", "chaat")[1]
+    code, _, error = phone("hide", "mail", "maqs")
+    assert code == 1
+    assert "maqs was never launched on this phone: did you mean maps?" in error
+    assert "mail was not hidden" in phone("unhide", "mail")[1]
+    phone("installed", "maqs")
+    assert "unhide takes this back" in phone("hide", "maqs")[1]
     assert "never launched" not in phone("hide", "maps", "mail")[1]
     for options in ((), ("--with-open",)):
         said = phone("predict", *options)[1]

@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from nextapp.cli import commands, end_by_itself, screen
 from nextapp.cli.commands import FILE, OUTPUT_FOLDER, Group, command, option, output
+from nextapp.settings import count
 
 if TYPE_CHECKING:
     from nextapp.data.importers.content import DateOrder
@@ -101,8 +102,8 @@ def make(source: str, out: Path, overwrite: bool, seed: int) -> None:
     out.parent.mkdir(exist_ok=True)
     log.write(out)
     screen.out.print(
-        f"{len(log):,} launches of {log.n_users:,} phones: [bold]{out}[/]. "
-        f"Synthetic phones, not data of people.\n"
+        f"{count(len(log), 'launch', 'launches')} of {count(log.n_users, 'phone')}: "
+        f"[bold]{out}[/]. Synthetic phones, not data of people.\n"
         f"Next: nextapp data describe {out}, nextapp evaluate {out}"
     )
 
@@ -121,7 +122,7 @@ def convert(source: str, out: Path, overwrite: bool, log_options: commands.LogOp
     for note in log.notes:
         screen.out.print(f"  {note}", markup=False)
     screen.out.print(
-        f"{len(log):,} launches of {log.n_apps:,} apps: [bold]{out}[/].\n"
+        f"{count(len(log), 'launch', 'launches')} of {count(log.n_apps, 'app')}: [bold]{out}[/].\n"
         f"Next: nextapp data describe {out}, nextapp open --data {out}"
     )
 

@@ -14,6 +14,7 @@ from nextapp.cli.commands import command, settings_of
 from nextapp.evaluation import METRICS
 from nextapp.evaluation.dynamic_environment import REGIMES
 from nextapp.predictors import MODELS
+from nextapp.settings import count
 from nextapp.studies import dynamic as experiments
 from nextapp.studies.dynamic import PRIVATE, DynamicExperiment
 from nextapp.studies.experiment import settings_on_data
@@ -58,10 +59,11 @@ def show(result: Mapping[str, Any]) -> None:
     """A dynamic experiment: the cycles, and a row for each series."""
     about, parts, settings = result["data"], result["cycles"], result["settings"]
     screen.out.print(
-        f"[bold]{escape(about['source'])}[/]  {about['n_users']:,} users, "
-        f"{about['n_apps']:,} apps, {about['n_launches']:,} launches; {len(parts)} cycles "
-        f"({settings['cycles']}), preset [bold]{settings['preset']}[/], seeds "
-        f"{settings['seed']} to {settings['seed'] + settings['seeds'] - 1}"
+        f"[bold]{escape(about['source'])}[/]  {count(about['n_users'], 'user')}, "
+        f"{count(about['n_apps'], 'app')}, {about['n_launches']:,} launches; "
+        f"{count(len(parts), 'cycle')} ({settings['cycles']}), "
+        f"preset [bold]{settings['preset']}[/], "
+        f"seeds {settings['seed']} to {settings['seed'] + settings['seeds'] - 1}"
     )
     for key in ("n_users", "n_sessions", "n_launches"):
         counts = [part[key] for part in parts]

@@ -83,9 +83,11 @@ def show_result(result: Mapping[str, Any], *, more: bool = False) -> None:
     for warning in result["warnings"]:
         screen.out.print(warning, style="yellow", markup=False)
     screen.out.print(
-        f"{result['n_predictions']:,} predictions in {result['n_sessions']:,} sessions of "
+        f"{count(result['n_predictions'], 'prediction')} in "
+        f"{count(result['n_sessions'], 'session')} of "
         f"{count(result['n_users'], 'test user')}; {result['repeat_share']:.1%} of the targets "
-        f"repeat the launch before; {result['n_openings']:,} launches open a session.\n"
+        f"repeat the launch before; "
+        f"{count(result['n_openings'], 'launch opens', 'launches open')} a session.\n"
     )
     screen.show(summary_table(result["models"]))
     screen.out.print(f"\n{in_short(result)}")
@@ -100,7 +102,7 @@ def show_result(result: Mapping[str, Any], *, more: bool = False) -> None:
         screen.out.print()
     screen.out.print(steadiness_table(result["models"]).terminal())
     screen.out.print()
-    screen.out.print(intervals_table(result).terminal(header=False))
+    screen.out.print(intervals_table(result, screen.out.width).terminal(header=False))
     differences = standing_table(result)
     if differences is not None:
         screen.out.print()
@@ -124,22 +126,27 @@ def in_short(result: Mapping[str, Any]) -> str:
         name: 100 * row["HR@5"] for name, row in result["models"].items() if name not in NOT_RANKED
     }
     best = sorted(rates, key=rates.__getitem__, reverse=True)[:2]
-    return "The launched app is among the first five suggestions: " + (
-        ", then ".join(f"{name} {rates[name]:.1f} %" for name in best) + "."
-    )
+    shown = [f"{rates[name]:.1f} %" for name in best]
+    words = ", then ".join(f"{name} {rate}" for name, rate in zip(best, shown, strict=True))
+    if len(best) > 1 and shown[0] == shown[1]:
+        words = f"{' and '.join(best)}, level at {shown[0]}"
+    return f"The launched app is among the first five suggestions: {words}."
 
 
-def intervals_table(result: Mapping[str, Any]) -> Table:
-    """Each model's figure with its 95 % interval, drawn as a bar."""
+def intervals_table(result: Mapping[str, Any], room: int = 80) -> Table:
+    """Each model's figure with its 95 % interval, drawn as a bar where there is room for one."""
     rows = []
-    width = min(40, 51 - max(map(len, result["models"])))  # the table fits 80 columns
+    width = min(40, room - 29 - max(map(len, result["models"])))
     for name, figures in result["models"].items():
         low, high = figures["ci95"]["HR@5"]
+        ends = f"{low:.3f} – {high:.3f}"
+        if width < 10:
+            rows.append([name, figures["HR@5"], ends, ""])
+            continue
         cells = ["·"] * width
         first, last = int(low * (width - 1)), math.ceil(high * (width - 1))
         cells[first : last + 1] = ["─"] * (last + 1 - first)
         cells[round(figures["HR@5"] * (width - 1))] = "●"
-        ends = f"{low:.3f} – {high:.3f}"
         rows.append([name, figures["HR@5"], ends, f"0 {''.join(cells)} 1"])
     return Table(
         [

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from nextapp.cli import commands, screen
 from nextapp.cli.commands import command, settings_of
-from nextapp.settings import settings_from
+from nextapp.settings import count, settings_from
 from nextapp.studies import memory as study
 from nextapp.studies.memory import MemoryStudy
 from nextapp.table import Column, Table, measured_from
@@ -40,7 +40,7 @@ def memory(
         result = study.run(settings, log_options.read(source, settings.seed), report)
     screen.out.print(
         f"[bold]{escape(source)}[/]  {result['n_predictions']:,} launches of the test parts of "
-        f"{result['n_users']:,} users; a cold start takes {settings.cold:g} s, a warm one "
+        f"{count(result['n_users'], 'user')}; a cold start takes {settings.cold:g} s, a warm one "
         f"{settings.warm:g} s\n"
     )
     for size, found in result["sizes"].items():

@@ -11,6 +11,7 @@ from nextapp.cli import commands, screen
 from nextapp.cli.commands import FILE, OUTPUT_FILE, command, option, output, settings_of
 from nextapp.data.importers.content import check_no_address
 from nextapp.phone.commands import reason_lines
+from nextapp.settings import count
 from nextapp.studies import model_file, reasons
 from nextapp.studies.experiment import Experiment, experiment_from
 from nextapp.table import Marked, Table
@@ -52,10 +53,10 @@ def train(
         result = model_file.train(log, experiment, out, report, model)
     what = (
         f"{result['n_transitions']:,} transitions between {result['n_apps']:,} apps and "
-        f"{result['n_after_two']:,} after two apps, counted on {result['n_phones']:,} phones"
+        f"{result['n_after_two']:,} after two apps, counted on {count(result['n_phones'], 'phone')}"
         if model == "nextapp"
         else f"{result['n_apps']} app vectors of {result['dim']} numbers, trained by "
-        f"{result['rounds']} rounds of {result['n_phones']} phones"
+        f"{result['rounds']} rounds of {count(result['n_phones'], 'phone')}"
     )
     screen.out.print(f"{what}: [bold]{out}[/] ({result['n_bytes']:,} bytes)", soft_wrap=True)
     screen.write_json(json, result)

@@ -44,7 +44,7 @@ def collapse_repeats(log: LaunchLog, *, inclusive: bool = False) -> LaunchLog:
         & (log.app[1:] == log.app[:-1])
         & (log.time[1:] - log.time[:-1] < limit)
     )
-    return log.where(~repeat, f"{int(repeat.sum()):,} repeats within 3 s collapsed")
+    return log.where(~repeat, f"{count(int(repeat.sum()), 'repeat')} within 3 s collapsed")
 
 
 def launches_in_window(log: LaunchLog, days: float) -> LaunchLog:

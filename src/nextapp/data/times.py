@@ -13,7 +13,9 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, tzinfo
 from itertools import pairwise
 from typing import NamedTuple
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
+
+from nextapp.settings import nearest
 
 Zone = tzinfo | None
 """A time zone; None is this machine's."""
@@ -46,9 +48,10 @@ def find_zone(name: str | None) -> Zone:
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError):
+        near = nearest(name, available_timezones(), least=0.7)
         raise ValueError(
             f"a time zone must be a name like Europe/Berlin or America/New_York, or UTC; got "
-            f"{name!r}."
+            f"{name!r}." + (f" Did you mean {near}?" if near else "")
         ) from None
 
 

@@ -25,6 +25,7 @@ from nextapp.data.cutting import (
 )
 from nextapp.data.log import Indices, LaunchLog
 from nextapp.predictors import Questions
+from nextapp.settings import unknown
 from nextapp.table import FEWEST, bootstrap_means, bootstrap_within
 from nextapp.wire import Floats
 
@@ -85,7 +86,7 @@ PRESETS = {preset.name: preset for preset in (AUTHORS, PAPER, HONEST, NEURAL)}
 def find_preset(name: str) -> Preset:
     """A preset by its name: authors, paper, honest or neural."""
     if name not in PRESETS:
-        raise ValueError(f"preset must be one of {', '.join(PRESETS)}, got {name!r}.")
+        raise ValueError(unknown("preset", name, PRESETS))
     return PRESETS[name]
 
 

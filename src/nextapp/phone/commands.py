@@ -11,6 +11,7 @@ import io
 import json
 import math
 import os
+import re
 import sys
 import time
 from collections import Counter
@@ -19,15 +20,15 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from nextapp.data.times import time_and_offset
 from nextapp.phone.core import MOST_APPS, OPTIONS, PREDICTORS, LightReason, Limits, ServerError
 from nextapp.phone.ledger import DAY, StoreError
 from nextapp.phone.phone import Phone, rows_and_buckets
-from nextapp.phone.store import WINDOW, DrawnReport, Mark, Store
+from nextapp.phone.store import WINDOW, DrawnReport, Mark, Store, check_name
 from nextapp.predictor import STEADY, Reason
-from nextapp.settings import count
+from nextapp.settings import count, nearest
 from nextapp.storage import create_atomically
 
 if TYPE_CHECKING:
@@ -93,6 +94,17 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = PROGRAM) -> int:
 # --- options -----------------------------------------------------------------------------------
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """What is nearest to a choice that there is not stands before the others."""
+        if match := re.match(r"(.*invalid choice: '(.+)')( \(choose from )(.+)\)", message):
+            near = nearest(match[2], re.findall(r"[\w/-]+", match[4]), least=0.6)
+            message = (
+                f"{match[1]}{f'; did you mean {near!r}?' if near else ''}{match[3]}{match[4]})"
+            )
+        super().error(message)
+
+
 def parser(prog: str = PROGRAM) -> argparse.ArgumentParser:
     """The parser of all commands of a phone."""
     return _parsers(prog)[0]
@@ -105,7 +117,7 @@ def subparsers(prog: str = PROGRAM) -> dict[str, argparse.ArgumentParser]:
 
 def _parsers(prog: str) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     layout: Any = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
-    main = argparse.ArgumentParser(
+    main = _Parser(
         prog=prog,
         usage=f"{prog} [OPTIONS] COMMAND [ARGS]...",
         description="Try a phone by hand: log launches, predict, take part in training.\n"
@@ -446,13 +458,20 @@ def _likelihood(reason: Reason | LightReason) -> str:
     return f"{reason.share:>4.0%}"
 
 
-def mark(path: Path, action: str, apps: Iterable[str], hours: float = 24.0) -> Lines:
+def mark(path: Path, action: str, apps: Sequence[str], hours: float = 24.0) -> Lines:
     """What the owner says of apps: hide, unhide, dismiss, installed or removed."""
     lines = []
     with open_phone(path) as phone:
+        for app in apps if action in ("hide", "dismiss", "removed") else ():
+            check_name(app)
+            if app not in phone.store.names:
+                near = nearest(app, phone.store.names, least=0.6)
+                raise ValueError(
+                    f"{app} was never launched on this phone"
+                    + (f": did you mean {near}?" if near else ".")
+                    + f" If the name is right, say first 'installed {app}'."
+                )
         for app in apps:
-            if action in ("hide", "dismiss", "removed") and app not in phone.store.names:
-                lines.append(f"{app} was never launched on this phone; is its name right?")
             if action == "hide":
                 phone.hide(app)
                 lines.append(f"{app} is not suggested any more; unhide takes this back.")

@@ -77,7 +77,9 @@ def check_is_file(path: Path) -> None:
         raise UnreadableLog(f"{path}: is a folder. Give the path of the log file in it.")
     if not path.exists():
         siblings = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
-        near = nearest(path.name, siblings)
+        kind, colon, rest = path.name.partition(":")
+        made = nearest(kind, ["synthetic"], least=0.7) if colon else None
+        near = f"{made}:{rest}" if made else nearest(path.name, siblings)
         raise FileNotFoundError(
             f"{path}: no such file. "
             + (f"Did you mean {near}?" if near else "Check the spelling of the path.")
