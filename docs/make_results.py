@@ -34,6 +34,7 @@ BENCHMARKS = {
     "gpu-h200": "python benchmarks/gpu_speed.py",
     "lsapp-people": "python benchmarks/compare_lsapp.py FOLDER",
     "ray-two-workers": "python benchmarks/fleet_speed.py ray",
+    "server": "python benchmarks/server_marks.py all",
 }
 LOGS = {  # people with clocks first
     "ubiqlog-a": "UbiqLog (17 phones)", "android-a": "android-a (3 phones)",
