@@ -58,7 +58,7 @@ def _show_description(source: str, found: Mapping[str, Any]) -> None:
         ["apps", f"{found['n_apps']:,}"],
         ["launches", f"{found['n_launches']:,}{left_out if n_repeats else ''}"],
         ["commonest apps", apps],
-        ["time", f"{found['from']} to {found['to']}, {found['n_days']:,} days"],
+        ["time", f"{found['from']} to {found['to']}, {count(found['n_days'], 'day')}"],
         ["sessions", f"{found['n_sessions']:,} (15-minute gap)"],
         ["exact repeats", f"{found['repeat_share']:.1%} of launches within sessions"],
     ]

@@ -164,7 +164,8 @@ def explain(
 
 def _show(name: str, result: dict[str, Any]) -> None:
     screen.out.print(
-        f"[bold]{name}[/]: {result['n_launches']:,} launches, the last of them {result['last']}"
+        f"[bold]{name}[/]: {count(result['n_launches'], 'launch', 'launches')}, the last of them "
+        f"{result['last']}"
         + (
             f" at {result['when']}"
             if result["when"]

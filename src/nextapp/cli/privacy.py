@@ -17,7 +17,7 @@ from nextapp.audit.comparing import compare as compare_mechanisms
 from nextapp.cli import commands, screen
 from nextapp.cli.commands import Group, option, options_of
 from nextapp.privacy import Mechanism
-from nextapp.settings import setting
+from nextapp.settings import count, setting
 from nextapp.studies.experiment import versions
 from nextapp.table import Marked, Table, number
 
@@ -204,7 +204,7 @@ def account(epsilon: float, reports: int, phones: int, delta: float, json: Path 
         totals = accounting.total_loss(epsilon, reports, phones, delta)
     with_delta = f"except for δ = {delta:g}"
     table = Table.of_text(
-        ["", f"ε of {reports:,} reports", "holds"],
+        ["", f"ε of {count(reports, 'report')}", "holds"],
         [
             ["sum", f"{totals.total_by_sum:.4g}", "always"],
             ["privacy loss distribution", f"{totals.total_by_pld:.4g}", with_delta],

@@ -13,7 +13,7 @@ import click
 from nextapp.cli import commands, screen, when_stopped_say
 from nextapp.cli.commands import OUTPUT_FOLDER, command, option, output, settings_of
 from nextapp.fleet.rounds import check_device
-from nextapp.settings import settings_from
+from nextapp.settings import count, settings_from
 from nextapp.studies import simulation
 from nextapp.table import Column, Measured, Table
 
@@ -68,7 +68,7 @@ def _run(
         world = _world(settings, ray_workers, device)
         result = simulation.run(settings, world, out, show_round)
     screen.out.print(
-        f"[bold]{settings.phones:,} synthetic phones[/], {settings.apps:,} apps, d = "
+        f"[bold]{count(settings.phones, 'synthetic phone')}[/], {count(settings.apps, 'app')}, d = "
         f"{settings.dim}, {settings.mechanism}"
         + (f" with ε = {settings.epsilon:g} a report" if settings.epsilon else "")
         + f", clip {result['clip']:.4g}, seed {settings.seed}"

@@ -36,7 +36,7 @@ from nextapp.compiled_bits import (
 )
 from nextapp.data.log import Codes, LaunchLog, Times
 from nextapp.randomness import KeyedBits, Words, purpose_word
-from nextapp.settings import unknown
+from nextapp.settings import count, unknown
 
 Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
@@ -402,7 +402,7 @@ def make(parameters: Parameters, seed: int, first: int = 0) -> LaunchLog:
         1_000 * (time + _midnight(parameters)),
         tuple(f"phone-{phone:04d}" for phone in range(first, parameters.phones)),
         tuple(f"app-{code:04d}" for code in range(parameters.apps)),
-        (f"synthetic, not people's data: {n_phones:,} phones made with seed {seed}",),
+        (f"synthetic, not people's data: {count(n_phones, 'phone')} made with seed {seed}",),
     )
 
 
