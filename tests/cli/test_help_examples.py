@@ -169,5 +169,6 @@ def test_examples_of_the_phone_run(tmp_path, monkeypatch, name, capsys):
     assert words[:3] == ["nextapp", "phone", name]
     if name != "init":
         assert phone_main(["init"]) == 0
+        assert phone_main(["log", "chess"]) == 0  # what examples hide was launched
         assert phone_main(["log", "maps"]) == 0
     assert phone_main(words[2:]) == 0, capsys.readouterr()
