@@ -21,7 +21,6 @@ import numpy as np
 from nextapp.learners import Learner, State, read_checkpoint, write_checkpoint
 from nextapp.privacy import requested_mechanism
 from nextapp.server.vault import Reduced, RoundRules, Vault, Verdict
-from nextapp.settings import count
 from nextapp.storage import write_atomically
 from nextapp.wire import Broadcast, History, TokenKey, WireError, digest_of, history_from
 
@@ -166,7 +165,7 @@ class Coordinator:
         message = self._step([part for part in parts if part.n_reports], n_reports, minimum)
         stepped = message is None
         self._begin_next(keys, n_reports=n_reports, stepped=stepped, spent=n_reports > 0)
-        message = message or f"round {number}: one step along {count(n_reports, 'report')}."
+        message = message or f"round {number}: one step, reports: {n_reports:,}."
         anomaly = stepped and bool(self.learner.note)
         if anomaly:
             message += f" Look at this: {self.learner.note}"

@@ -113,4 +113,4 @@ def test_what_is_killed_in_mid_round_comes_back_and_leaves_the_app_vectors_of_on
     for victim in victims:
         what = "run" if victim == "coordinator" else victim
         assert any(words.startswith(f"{what} has ended") for words in said)
-    assert sum("one step along 10 reports" in words for words in said) == 2
+    assert sum("one step, reports: 10" in words for words in said) == 2

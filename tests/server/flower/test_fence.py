@@ -138,7 +138,7 @@ def test_a_gateway_plays_a_round_through_the_fence(fenced):
     while processes.exit_code("run") is None and time.monotonic() < give_up:
         time.sleep(0.5)
     assert processes.exit_code("run") == 0, processes.said("run")
-    assert "one step along 10 reports" in processes.said("run")
+    assert "one step, reports: 10" in processes.said("run")
     assert checkpoints(folder / "coordinator" / "checkpoints")[0].name.endswith("1.safetensors")
 
 
