@@ -29,7 +29,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.crowd import Longs, crowd_from
+from nextapp.crowd import crowd_from
 from nextapp.privacy import Mechanism, requested_mechanism
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
@@ -48,7 +48,7 @@ from nextapp.wire import (
     unpack,
 )
 
-CHECKPOINT_VERSION = "2"
+CHECKPOINT_VERSION = "3"
 
 
 class State(NamedTuple):
@@ -336,7 +336,7 @@ LIKELY, SURE = 2.5, 4.5
 """Standard errors above 0 at which a bucket gets a slot, and at which it is no noise.
 
 Of 2^16 buckets that nobody uses 400 are above the first by chance, and none above the second in
-four of five federations. A slot in vain costs a few bytes, and covers an app in use now and then;
+four of five federations. A slot given to noise costs a few bytes, and may by luck be an app in use;
 asking for transitions between nothing but noise would cost every phone its ε.
 """
 
@@ -380,8 +380,6 @@ class CrowdLearner(Learner):
         What phones are asked for.
     catalogue
         Names, one per row; or buckets, whose first slots are those given.
-    candidates
-        Buckets that may have a slot; None for all.
     """
 
     kind = "nextapp crowd checkpoint"
@@ -390,18 +388,18 @@ class CrowdLearner(Learner):
         self,
         requests: CrowdRequests,
         catalogue: Sequence[str] | Buckets,
-        *,
-        candidates: Longs | None = None,
         settings: ModelSettings | None = None,
     ) -> None:
         self.requests = requests
-        self.candidates = candidates
         self.settings = settings or ModelSettings()
         self.buckets = catalogue if isinstance(catalogue, Buckets) else None
         self.apps = () if isinstance(catalogue, Buckets) else tuple(catalogue)
-        self._new_apps = self.apps  # from the next round on
         n_apps = len(self.apps) if self.buckets is None else len(self.buckets.slots)
-        self._check_slots(n_apps)
+        if n_apps > requests.most_slots:
+            raise ValueError(
+                f"a catalogue of {n_apps:,} apps does not fit {requests.most_slots:,} slots: "
+                f"raise the number of slots, or give no list: apps are then known by bucket."
+            )
         self.total = np.zeros((n_apps, n_apps + 1))
         self.n_since = np.zeros(n_apps)
         self.launches = np.zeros(0 if self.buckets is None else self.buckets.n_buckets)
@@ -409,18 +407,6 @@ class CrowdLearner(Learner):
         self.anomaly: Anomaly | None = None  # of the round that was closed last
         self._mechanisms: dict[tuple[str, int], Mechanism] = {}
         self._publish(0, None)
-
-    @classmethod
-    def of_list(
-        cls, requests: CrowdRequests, names: Sequence[str], buckets: Buckets, **more: Any
-    ) -> CrowdLearner:
-        """For more names than slots: those at the top of the list have slots at first.
-
-        Which of them phones use most is asked by bucket; no other bucket gets a slot.
-        """
-        candidates = _candidates(names, buckets)
-        slots = candidates[: requests.most_slots]
-        return cls(requests, replace(buckets, slots=slots), candidates=candidates, **more)
 
     @property
     def n_apps(self) -> int:
@@ -444,7 +430,6 @@ class CrowdLearner(Learner):
         else:
             self.total = self.total + total
             self.n_since = self.n_since + n_reports
-        self._resize(max(self.n_apps, len(self._new_apps)))
         return self._publish(self.broadcast.round + 1, self.crowd())
 
     @property
@@ -474,28 +459,7 @@ class CrowdLearner(Learner):
     def pass_over(self) -> Broadcast:
         """Close the round without any reports."""
         self.anomaly = None
-        before = self.broadcast.crowd
-        self._resize(max(self.n_apps, len(self._new_apps)))
-        return self._publish(
-            self.broadcast.round + 1, None if before is None else add_apps(before, self.n_apps)
-        )
-
-    def grow(self, apps: Sequence[str]) -> None:
-        """Add names after those there are, from the next round on.
-
-        Where apps are known by bucket, those of the list may have slots from now on, and no others.
-        """
-        if self.buckets is not None:
-            self.candidates = _candidates(apps, self.buckets)
-            return
-        n_known = len(self._new_apps)
-        if tuple(apps[:n_known]) != self._new_apps:
-            raise ValueError(
-                f"a list of apps that is given again must begin with the {n_known:,} apps there "
-                f"are, in their order; new ones come after them."
-            )
-        self._check_slots(len(apps))
-        self._new_apps = tuple(apps)
+        return self._publish(self.broadcast.round + 1, self.broadcast.crowd)
 
     def crowd(self) -> Crowd | None:
         """The crowd of all reports so far; None before any of transitions.
@@ -513,7 +477,6 @@ class CrowdLearner(Learner):
         return keep_largest_cells(learnt, CELLS_PER_APP).rounded()
 
     def _publish(self, round: int, crowd: Crowd | None) -> Broadcast:
-        self.apps = self._new_apps
         asked = self.requests.transitions
         if self.buckets is not None and (
             round % self.requests.launches_every == 0 or not self._can_ask_transitions()
@@ -536,18 +499,11 @@ class CrowdLearner(Learner):
         key = request.question, self.n_apps
         if key not in self._mechanisms:
             rows = np.zeros((self.n_apps, 0))
-            asked = Broadcast(0, rows, self.settings, self._new_apps, request, buckets=self.buckets)
+            asked = Broadcast(0, rows, self.settings, self.apps, request, buckets=self.buckets)
             self._mechanisms[key] = requested_mechanism(asked)
         return self._mechanisms[key]
 
     # --- rows of the catalogue -----------------------------------------------------------------
-
-    def _check_slots(self, n_apps: int) -> None:
-        if n_apps > self.requests.most_slots:
-            raise ValueError(
-                f"a catalogue of {n_apps:,} apps does not fit {self.requests.most_slots:,} slots: "
-                f"raise the number of slots, or let apps be known by bucket."
-            )
 
     def _resize(self, n_apps: int) -> None:
         """Add rows for further apps, which have no reports yet."""
@@ -568,8 +524,6 @@ class CrowdLearner(Learner):
 
     def _can_ask_transitions(self) -> bool:
         """Whether there are apps to ask about that are no noise."""
-        if self.candidates is not None:
-            return self.n_apps > 0
         return self.n_apps > 0 and int((self._launches_in_errors() >= SURE).sum()) > 1
 
     def _give_slots(self) -> None:
@@ -582,9 +536,6 @@ class CrowdLearner(Learner):
             raise RuntimeError("a catalogue of names has no slots to give.")
         standing = self._launches_in_errors()
         may = standing >= LIKELY
-        if self.candidates is not None:
-            may = np.zeros(len(standing), bool)
-            may[self.candidates] = True
         slots = self.buckets.slots.copy()
         may[slots] = False
         wanted = np.flatnonzero(may)
@@ -610,12 +561,9 @@ class CrowdLearner(Learner):
             "n_since": self.n_since,
             "launches": self.launches,
         }
-        if self.candidates is not None:
-            tensors["candidates"] = self.candidates
         words = {
             "requests": json.dumps(asdict(self.requests)),
             "n_launches": repr(self.n_launches),
-            "new_apps": json.dumps(self._new_apps),
         }
         if self.buckets is not None:
             tensors["slots"] = self.buckets.slots
@@ -638,26 +586,13 @@ class CrowdLearner(Learner):
         if "slots" in tensors:
             slots = np.array(tensors["slots"])
             catalogue = Buckets(int(words["n_buckets"]), words["salt"], slots)
-        candidates = tensors.get("candidates")
-        learner = cls(
-            requests,
-            catalogue,
-            candidates=None if candidates is None else np.array(candidates),
-            settings=model_settings_from(json.loads(words["settings"])),
-        )
+        learner = cls(requests, catalogue, model_settings_from(json.loads(words["settings"])))
         learner.total = np.array(tensors["total"])
         learner.n_since = np.array(tensors["n_since"])
         learner.launches = np.array(tensors["launches"])
         learner.n_launches = float(words["n_launches"])
         learner._publish(int(words["round"]), learner.crowd())
-        learner._new_apps = tuple(json.loads(words["new_apps"]))
         return learner
-
-
-def _candidates(names: Sequence[str], buckets: Buckets) -> Longs:
-    """The buckets of these names, each once, in their order."""
-    found = dict.fromkeys(buckets.bucket(name) for name in names)
-    return np.fromiter(found, np.int64, len(found))
 
 
 def keep_largest_cells(crowd: Crowd, cells_per_app: int) -> Crowd:
@@ -674,16 +609,6 @@ def keep_largest_cells(crowd: Crowd, cells_per_app: int) -> Crowd:
         starts=np.append(0, np.cumsum(counts)),
         following=crowd.following[kept],
         share=crowd.share[kept],
-    )
-
-
-def add_apps(crowd: Crowd, n_apps: int) -> Crowd:
-    """The crowd with further apps, which have no shares."""
-    n_new = n_apps - crowd.n_apps
-    return replace(
-        crowd,
-        popularity=np.append(crowd.popularity, np.zeros(n_new)),
-        starts=np.append(crowd.starts, np.full(n_new, crowd.starts[-1])),
     )
 
 

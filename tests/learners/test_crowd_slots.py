@@ -99,31 +99,6 @@ def test_what_noise_gives_no_slot():
     assert learner.buckets.slots.tolist() == [5]
 
 
-def test_a_long_list_is_taken_in_its_order_and_no_other_bucket_gets_a_slot():
-    names = [f"app-{i}" for i in range(40)]
-    learner = CrowdLearner.of_list(requests(most_slots=8, launches_every=1), names, empty())
-    known = list(dict.fromkeys(empty().bucket(name) for name in names))
-    assert learner.buckets.slots.tolist() == known[:8]
-    stranger = next(b for b in range(N_BUCKETS) if b not in known)
-    learner.apply_sum(launches_of({stranger: 50.0, known[-1]: 9.0}, learner, 100), 100)
-    slots = learner.buckets.slots.tolist()
-    assert stranger not in slots
-    assert known[-1] in slots
-    new = next(f"new-{i}" for i in range(999) if empty().bucket(f"new-{i}") == stranger)
-    learner.grow([*names, new])
-    learner.apply_sum(launches_of({stranger: 1.0}, learner, 100), 100)
-    assert stranger in learner.buckets.slots.tolist()
-
-
-def test_a_list_that_comes_later_decides_who_may_have_a_slot():
-    learner = CrowdLearner(requests(launches_every=1), empty())
-    learner.apply_sum(launches_of({5: 9.0, 7: 8.0}, learner, 100), 100)
-    name = next(f"new-{i}" for i in range(999) if empty().bucket(f"new-{i}") == 9)
-    learner.grow([name])
-    learner.apply_sum(launches_of({11: 50.0}, learner, 100), 100)
-    assert learner.buckets.slots.tolist() == [5, 7, 9]
-
-
 def test_a_cell_is_divided_so_that_all_have_the_noise_of_the_whole(rng, monkeypatch):
     seen = []
 
@@ -149,27 +124,8 @@ def test_a_cell_is_divided_so_that_all_have_the_noise_of_the_whole(rng, monkeypa
     assert estimate[1, 3] == pytest.approx(learner.total[1, 3] / 400)
 
 
-def test_names_are_added_while_it_runs():
-    learner = CrowdLearner(requests(most_slots=4), ("a", "b"))
-    total = np.arange(6.0).reshape(2, 3)
-    learner.grow(("a", "b", "c"))
-    assert learner.broadcast.apps == ("a", "b")  # the round at hand stays as it is
-    learner.apply_sum(total, 10)
-    assert learner.broadcast.apps == ("a", "b", "c")
-    assert learner.broadcast.crowd.n_apps == learner.broadcast.n_apps == 3
-    assert requested_mechanism(learner.broadcast).D == 12
-    assert learner.total.tolist() == [[0, 1, 0, 2], [3, 4, 0, 5], [0, 0, 0, 0]]
-    assert learner.n_since.tolist() == [10, 10, 0]
-    for names, says in ((("b", "a", "c"), "in their order"), (tuple("abcde"), "does not fit")):
-        with pytest.raises(ValueError, match=says):
-            learner.grow(names)
-    learner.grow(("a", "b", "c", "d"))
-    learner.pass_over()
-    assert learner.broadcast.crowd.n_apps == learner.broadcast.n_apps == 4
-
-
 def test_a_checkpoint_keeps_slots_and_both_totals(tmp_path, rng):
-    learner = CrowdLearner(requests(most_slots=3), empty(), candidates=np.array([5, 7, 9, 11]))
+    learner = CrowdLearner(requests(most_slots=3), empty())
     learner.apply_sum(launches_of({5: 9.0, 7: 8.0, 9: 7.0, 11: 1.0}, learner, 100), 100)
     learner.apply_sum(rng.normal(size=(3, 4)), 100)
     write_checkpoint(tmp_path / "c", learner.state())
@@ -180,7 +136,6 @@ def test_a_checkpoint_keeps_slots_and_both_totals(tmp_path, rng):
             each.apply_sum(total, 10)
     assert again.broadcast.to_bytes() == learner.broadcast.to_bytes()
     assert np.array_equal(again.launches, learner.launches)
-    assert np.array_equal(again.candidates, learner.candidates)
 
 
 @pytest.mark.parametrize(("n_apps", "most"), [(2000, 100_000), (10_000, 500_000)])

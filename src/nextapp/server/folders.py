@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from nextapp import __version__
-from nextapp.learners import SLOTS_BY_BUCKET, CrowdLearner, Learner
+from nextapp.learners import SLOTS_BY_BUCKET
 from nextapp.server.federation import Coordinator, Federation, checkpoints
 from nextapp.server.issuing import KeyRules
 from nextapp.server.settings import FederationSettings, change_settings, settings_of
@@ -86,7 +86,7 @@ def settings_for(
     if (folder / SETTINGS).exists():
         return change_settings(FederationSettings.read(folder / SETTINGS), given)
     settings = settings_of(given)
-    if "slots" not in given and (apps is None or len(apps) > settings.slots):
+    if "slots" not in given and apps is None:
         settings = replace(settings, slots=SLOTS_BY_BUCKET)
     settings.new_learner(apps)
     return settings
@@ -103,23 +103,24 @@ def create_or_resume(
     """The coordinator of a folder as it was left, or a new one if the folder holds none.
 
     All is read and checked before anything is written, and ``before_writing`` is called in between.
-    A list of ``apps`` that is given again may have grown at its end. ``skip_to``: pass over rounds
-    until this one, after a restore.
+    A list of ``apps`` may be given again if it is the same. ``skip_to``: pass over rounds until
+    this one, after a restore.
     """
     settings, coordinator = settings_for(folder, given, apps), None
-    has_grown = False
     if has_federation(folder):
         coordinator = Coordinator.resume(folder / CHECKPOINTS, settings.restored_learner)
         if not (folder / SETTINGS).exists():
             _check_request(coordinator, settings)
-        has_grown = _takes_list(coordinator.learner, apps, folder)
+        if apps is not None and apps != coordinator.learner.broadcast.apps:
+            raise ValueError(
+                f"the catalogue of {folder} is not the list given: leave --apps out, or begin anew "
+                f"in another folder."
+            )
     before_writing()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     keep_copy(folder)
     if coordinator is None:
         coordinator = Coordinator.start(settings.new_learner(apps), folder / CHECKPOINTS)
-    elif has_grown:
-        coordinator.save()
     settings.write(folder / SETTINGS)
     if skip_to is not None:
         coordinator.skip_to(skip_to)
@@ -137,19 +138,6 @@ def _check_request(coordinator: Coordinator, settings: FederationSettings) -> No
                 f"the settings beside {coordinator.folder} are lost, and phones were asked for "
                 f"{name} = {before!r}, not {now!r}: start it with the options of its first start."
             )
-
-
-def _takes_list(learner: Learner, apps: tuple[str, ...] | None, folder: Path) -> bool:
-    """Whether a list that was given again has grown: it may where the crowd is learnt."""
-    if apps is None or apps == learner.broadcast.apps:
-        return False
-    if isinstance(learner, CrowdLearner):
-        learner.grow(apps)
-        return True
-    raise ValueError(
-        f"the catalogue of {folder} has {learner.broadcast.n_apps:,} apps and is not the one "
-        f"given: leave --apps out, or begin anew in another folder."
-    )
 
 
 def open_federation(

@@ -120,7 +120,8 @@ class FederationSettings:
     def new_learner(self, apps: tuple[str, ...] | None) -> Learner:
         """Round 0 of what is learnt, for the apps of a list; None: the crowd needs no list."""
         if self.learn == "crowd":
-            return self._crowd_learner(apps)
+            empty = Buckets(self.buckets, self.salt, np.zeros(0, np.int64))
+            return CrowdLearner(self.requests, empty if apps is None else apps, self.model)
         if apps is None:
             raise ValueError(
                 "app vectors need a catalogue: --apps FILE with one app name a line, or --apps N "
@@ -135,14 +136,6 @@ class FederationSettings:
             apps,
             request,
         )
-
-    def _crowd_learner(self, apps: tuple[str, ...] | None) -> CrowdLearner:
-        empty = Buckets(self.buckets, self.salt, np.zeros(0, np.int64))
-        if apps is None:
-            return CrowdLearner(self.requests, empty, settings=self.model)
-        if len(apps) <= self.slots:
-            return CrowdLearner(self.requests, apps, settings=self.model)
-        return CrowdLearner.of_list(self.requests, apps, empty, settings=self.model)
 
     def restored_learner(self, state: State) -> Learner:
         if self.learn == "crowd":
