@@ -62,7 +62,7 @@ def random_log(rng, n_users=5, n_apps=7) -> LaunchLog:
 def stream_of(log: LaunchLog, preset: str, n: int = 6) -> CycleStream:
     chosen = find_preset(preset)
     return CycleStream(
-        Cycling.parse(f"cycles:{n}").cut(chosen.collapse_repeats(log)),
+        Cycling.parse(f"users:{n}").cut(chosen.collapse_repeats(log)),
         chosen,
     )
 

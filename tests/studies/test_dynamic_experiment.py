@@ -27,7 +27,7 @@ def log():
 
 
 def small(**changes) -> DynamicExperiment:
-    values = {"cycles": "cycles:6", "q_every": 2, "seqmf": SMALL, "mf": SMALL, "seed": 3}
+    values = {"cycles": "users:6", "q_every": 2, "seqmf": SMALL, "mf": SMALL, "seed": 3}
     return DynamicExperiment(SOURCE, **(values | changes))
 
 
@@ -142,7 +142,7 @@ def test_what_a_phone_spends_is_what_it_reported(log):
         epsilon=0.7,
     )
     result = run(experiment, log)
-    cycles = Cycling.parse("cycles:6").cut(collapse_repeats(log))
+    cycles = Cycling.parse("users:6").cut(collapse_repeats(log))
     spent = []
     for user in range(log.n_users):
         here = set(cycles.cycle[cycles.whole.user == user].tolist())

@@ -4,10 +4,8 @@ The steps are done in this order. ``days:`` splits drop sessions that cross a bo
 R14); ``fraction:`` splits cut each user's launches without regard to sessions. `description` sums
 up what the steps find in a log.
 
-Cycles are parts of almost equal activity, for the dynamic environment. The paper's text wants equal
-numbers of active users in every cycle; its authors counted session switches (PAPER.md, R19): with
-all launches of all users in order of time, a switch is a launch of another session than the launch
-before it. Sessions are never cut, so a user's launches keep their order within and across cycles.
+Cycles are parts with almost equal numbers of active users, for the dynamic environment (PAPER.md,
+R19). Sessions are never cut, so a user's launches keep their order within and across cycles.
 """
 
 from __future__ import annotations
@@ -28,7 +26,6 @@ from nextapp.settings import count
 REPEAT_MS = 3_000
 SESSION_GAP_MS = 15 * 60_000
 DAY_MS = 24 * 60 * 60_000
-KINDS = ("users", "cycles", "switches", "days")  # of cycles
 
 
 def collapse_repeats(log: LaunchLog, *, inclusive: bool = False) -> LaunchLog:
@@ -182,7 +179,6 @@ class Cycle:
     n_users: int
     n_sessions: int
     n_launches: int
-    n_switches: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +201,6 @@ class Cycles:
         """A summary of each cycle."""
         sessions = session_starts(self.whole)
         owner = self.cycle[sessions[:-1]]
-        turns = session_switches(self.whole, sessions)
         found = []
         for number in range(len(self)):
             here = self.cycle == number
@@ -218,7 +213,6 @@ class Cycles:
                     len(np.unique(self.whole.user[here])),
                     int((owner == number).sum()),
                     int(here.sum()),
-                    int(turns[owner == number].sum()),
                 )
             )
         return tuple(found)
@@ -228,72 +222,50 @@ class Cycles:
 class Cycling:
     """How to cut a log.
 
-    ``users:34``      34 cycles with equal numbers of active users, as the paper's text says
-    ``cycles:34``     34 cycles with equal numbers of session switches
-    ``switches:9000`` a new cycle after every 9000 session switches, as in the authors' code
-    ``days``          calendar days (UTC)
+    ``users:34``  34 cycles with equal numbers of active users, as the paper's text says
+    ``days``      calendar days (UTC); n_cycles is 0
     """
 
-    by: Literal["users", "cycles", "switches", "days"]
-    size: int = 0
+    n_cycles: int = 0
 
     @classmethod
     def parse(cls, text: str) -> Cycling:
-        by, colon, number = text.partition(":")
-        counts = number.isascii() and number.isdigit() and int(number) > 0
-        if by not in KINDS or (by == "days") == bool(colon) or (by != "days" and not counts):
+        by, _, number = text.partition(":")
+        if text == "days":
+            return cls()
+        if by != "users" or not (number.isascii() and number.isdigit() and int(number) > 0):
             raise ValueError(
-                f"cycles must be 'users:34' for 34 cycles with equal numbers of active users, "
-                f"'cycles:34' for 34 cycles with equal numbers of session switches, "
-                f"'switches:9000' for a cycle every 9000 switches, or 'days'; got {text!r}."
+                f"cycles must be 'users:34', for 34 cycles with equal numbers of active users, or "
+                f"'days'; got {text!r}."
             )
-        return cls(by, int(number) if number else 0)  # type: ignore[arg-type]
+        return cls(int(number))
 
     def __str__(self) -> str:
-        return self.by if self.by == "days" else f"{self.by}:{self.size}"
+        return f"users:{self.n_cycles}" if self.n_cycles else "days"
 
     def cut(self, log: LaunchLog) -> Cycles:
         """Cut a collapsed log; empty cycles are not counted.
 
-        Each session belongs to one cycle. By days it is the day (UTC) of the session's first
-        launch. Otherwise sessions are ordered by their first launches. By users, see
-        `_cycles_of_equal_users`. By switches, the cycle of a session is given by the middle of its
-        switches in the cumulative sum over all sessions: so the numbers of switches of two cycles
-        differ by less than those of the sessions at their ends.
+        Each session belongs to one cycle: by days to that of the day (UTC) of its first launch, by
+        users see `_cycles_of_equal_users`, of the sessions in the order of their first launches.
         """
         sessions = session_starts(log)
         if len(log) == 0:
             return Cycles(log, np.zeros(0, np.intp), str(self))
         first = log.time[sessions[:-1]]
-        if self.by == "days":
+        if not self.n_cycles:
             place = first // DAY_MS
         else:
             order = np.argsort(first, kind="stable")
-            turns = session_switches(log, sessions)[order]
-            total = int(turns.sum())
-            n_cycles = max(1, round(total / self.size)) if self.by == "switches" else self.size
-            if n_cycles > len(order):
+            if self.n_cycles > len(order):
                 raise ValueError(
-                    f"{n_cycles} cycles need at least as many sessions, but the log has "
+                    f"{self.n_cycles} cycles need at least as many sessions, but the log has "
                     f"{len(order)}: give fewer cycles."
                 )
             place = np.empty(len(order), np.int64)
-            if self.by == "users":
-                place[order] = _cycles_of_equal_users(log.user[sessions[:-1]][order], n_cycles)
-            else:
-                middle = np.cumsum(turns) - turns / 2
-                place[order] = np.floor(middle * (n_cycles / total)).astype(np.int64)
+            place[order] = _cycles_of_equal_users(log.user[sessions[:-1]][order], self.n_cycles)
         _, number = np.unique(place, return_inverse=True)
         return Cycles(log, np.repeat(number, np.diff(sessions)), str(self))
-
-
-def session_switches(log: LaunchLog, sessions: Indices) -> Indices:
-    """(n_sessions,): the number of switches to each session, with all launches in order of time."""
-    session = np.repeat(np.arange(len(sessions) - 1), np.diff(sessions))
-    in_time = session[np.argsort(log.time, kind="stable")]
-    begins = np.ones(len(log), bool)
-    begins[1:] = in_time[1:] != in_time[:-1]
-    return np.bincount(in_time[begins], minlength=len(sessions) - 1)
 
 
 def _cycles_of_equal_users(users: Codes, n_cycles: int) -> Indices:
@@ -326,8 +298,7 @@ def _cycles_of_equal_users(users: Codes, n_cycles: int) -> Indices:
         if found[-1] + 1 < n_cycles:
             raise ValueError(
                 f"the log cannot be cut into {n_cycles} cycles with equal numbers of active users: "
-                f"even with one user per cycle there are only {found[-1] + 1}. Give fewer cycles, "
-                f"or 'cycles:N'."
+                f"even with one user per cycle there are only {found[-1] + 1}. Give fewer cycles."
             )
         return np.asarray(found, np.intp)
     n_with_less = (

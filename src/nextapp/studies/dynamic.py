@@ -60,7 +60,7 @@ STARTS = ("random", "zero")
 Marked = np.ndarray[tuple[int], np.dtype[np.bool_]]
 _PUBLIC_PHONES = 300
 WIDENINGS = 2  # times that rates ten times further are tried, where the best is at the edge
-_COUNTS = ("n_users", "n_sessions", "n_launches", "n_switches")
+_COUNTS = ("n_users", "n_sessions", "n_launches")
 _COMPARED = "What is compared"  # headings of options
 _UPDATES = "Updates of the app vectors Q"
 
@@ -89,8 +89,7 @@ class DynamicExperiment:
     data: str
     cycles: str = setting(
         "",
-        "N cycles of equally many users, cycles:N of equally many sessions, switches:N or days. "
-        "Default: 34; 8 for App Usage.",
+        "N cycles of equally many active users, or days. Default: 34; 8 for App Usage.",
         metavar="HOW",
     )
     q_every: int = setting(
