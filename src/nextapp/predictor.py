@@ -706,8 +706,8 @@ class CrowdView(Protocol):
     """What many phones know, by the numbers that this phone has for apps."""
 
     def shares(self, apps: Whole, last: int | None, before: int | None) -> tuple[Floats, float]:
-        """What part of the crowd's launches after `last` each of these apps was, and after `before`
-        and `last` where that is known; and on how many launches after both it rests, else 0."""
+        """For each app its share of the crowd's launches after `last`, or after `before` and `last`
+        where that is known; and the number of launches after both behind it, else 0."""
         ...
 
 

@@ -37,8 +37,8 @@ ASSUMPTIONS = (
     "whoever looks sees the reports without their senders, or only what the server publishes: a "
     "shuffler or server that can link them sees each report in full",
     "the phones counted are the honest ones of that round: a phone that does not follow the "
-    "mechanism hides nobody. Who issues tokens and also collects reports can choose how many these "
-    "are, by phones of its own or by serving few",
+    "mechanism hides nobody. A server that issues tokens and collects reports can make them few, "
+    "by adding phones of its own or by giving tokens to few",
     "every message is freshly randomised by a mechanism with the same epsilon and delta 0",
 )
 """Assumptions of `epsilon_after_shuffling`; without them only `compose_reports` holds.

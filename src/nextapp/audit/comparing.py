@@ -209,7 +209,8 @@ def forecast(
     """The expected cosine between mean report and mean gradient, and the phones needed for .71.
 
     ``mean_length`` is ‖μ‖ of the clipped gradients, in the units of the gradients; it must come
-    from public data or synthetic phones. ``clip`` is for mechanisms that have no clip.
+    from public data or synthetic phones. ``clip`` is the radius of the entries, given where the
+    mechanism itself has none.
     """
     if not (math.isfinite(mean_length) and mean_length > 0):
         raise ValueError(f"the length of the mean gradient must be > 0, got {mean_length!r}.")

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from nextapp.fleet.reporting import Sums
 
 State = dict[str, npt.NDArray[Any]]
-"""The sum of reports, in arrays that add, with one exception."""
-LARGEST = "largest"  # joins by its maximum
+"""The sum of reports, in arrays that are added; `LARGEST` is joined by its maximum."""
+LARGEST = "largest"
 
 _GRID = float(1 << 52)
 _FULL = np.uint64(1 << 53)

@@ -30,7 +30,7 @@ from nextapp.fleet.sum_law import LAWS, has_law
 from nextapp.privacy import Mechanism
 from nextapp.wire import Broadcast, Floats
 
-_LEAST_RANGE, _RANGES = 256, 64  # phones that a thread sums at least; ranges of a small fleet
+_LEAST_RANGE, _RANGES = 256, 64  # fewest phones in a range; ranges of a small fleet
 
 
 @dataclass(frozen=True, eq=False)

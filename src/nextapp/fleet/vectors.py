@@ -59,9 +59,9 @@ def _check_some(fleet: Fleet) -> None:
 def draw_copies(fleet: Fleet, mechanism: Walsh, n_phones: int, seed: int) -> Floats:
     """(n_apps, n_apps + 1): the estimate from `n_phones` copies of the fleet's phones.
 
-    Each phone has as many copies as the other. Reports are independent given the launches, so this
-    is the mean of the vectors and noise with the variance (clip/μ)²/n_phones in every cell, that of
-    a cell that few phones have. It costs the same for any number of phones.
+    All phones have equally many copies. Reports are independent given the launches, so this is the
+    mean of the vectors and noise. The noise of every cell has the variance (clip/μ)²/n_phones,
+    which is exact for a cell that few phones have. It costs the same for any number of phones.
     """
     check_question(fleet.n_apps, mechanism, "transitions")
     if n_phones < 1:

@@ -177,8 +177,8 @@ class Client:
     def digests(self, first: int, end: int) -> list[tuple[int, str]]:
         """Rounds and digests of the broadcasts published before `end`, as the server says.
 
-        They begin at `first` or before it: pages from round numbers are asked for that many phones
-        ask for, so that little is said about the broadcast that this one has.
+        They begin at `first` or before it: requests start at round multiples, so that many phones
+        send the same one, and it says little about the broadcast that this phone has.
         """
         found: list[tuple[int, str]] = []
         start = first - first % DIGESTS_FROM

@@ -339,8 +339,9 @@ def predictor_line(predictor: str) -> str:
             "server. It reports a gradient under its ε, and nothing else."
         )
     return (
-        "It predicts by its own habits and, once it has joined a server, by what that learnt from "
-        "many phones. It reports which apps follow which, randomised under its ε, and nothing else."
+        "It predicts by its own habits and, once it has joined a server, by what the server learnt "
+        "from many phones. It reports which apps follow which, randomised under its ε, and nothing "
+        "else."
     )
 
 

@@ -328,8 +328,7 @@ class PhoneCore:
     ) -> list[Reason] | list[LightReason]:
         """What speaks for each app, best first, in the order of `predict`; `share` is its chance.
 
-        Without habits and without a broadcast nothing is known to speak for any app, nor for one
-        that was never launched.
+        There are no reasons without habits and a broadcast, nor for apps that were never launched.
         """
         n = max(1, len(self._counts) + len(self.new))
         suggested = self.suggest(n, when, with_open=with_open)

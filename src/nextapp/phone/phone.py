@@ -424,7 +424,7 @@ class Phone:
         server may do wrong is in the result; the store's errors are raised.
 
         A visit asks for tokens or sends a report, never both. The token of a report is hours old.
-        No launch is read between two requests but under the pause.
+        Between two requests, launches are read only during the random pause.
 
         ``bits`` is for simulations; a phone draws from the operating system. ``trust_clock``:
         somebody vouches for `when` after a long time without a report; no limit is lifted.

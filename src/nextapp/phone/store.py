@@ -350,7 +350,7 @@ class Store:
 
     @property
     def history_gaps(self) -> int:
-        """How often a server was believed whose history does not go on from what was seen."""
+        """How often a server was believed whose history did not continue the known one."""
         return int(self.setting("history_gaps") or 0)
 
     # --- what other processes did --------------------------------------------------------------
@@ -663,8 +663,8 @@ class Store:
         self.set(**_limits_beside_ledger(limits))
 
     def trust_clock(self, when: float, ready: float) -> None:
-        """Believe a clock. What was drawn by one that was ahead of it was drawn now at the latest,
-        so that the hours between two reports count from now; tokens are ready by `ready`."""
+        """Believe a clock. Reports dated in the future by a wrong one are dated now, from which the
+        hours to the next report count; tokens are ready by `ready`."""
         self.ledger.trust_clock(when)
         self._run("UPDATE reports SET drawn = ?1 WHERE drawn > ?1", when)
         self._run("UPDATE tokens SET ready = ?1 WHERE ready > ?1", ready)
@@ -922,7 +922,7 @@ def check_launch(name: str, clock: float, zone: int) -> None:
 
 
 def check_name(name: str) -> None:
-    """A name that says nothing, or that nobody sees the end of, would be one more app."""
+    """Refuse a name that is empty, unprintable or very long."""
     if not (
         isinstance(name, str)
         and name.isprintable()

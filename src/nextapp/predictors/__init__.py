@@ -1,7 +1,7 @@
 """Ways to predict the next app: what a predictor is asked, how it answers, all models by name.
 
-The rivals are in `nextapp.predictors.rivals`, each other model in its own module; that of a model
-is imported when the model is built.
+The rivals are in `nextapp.predictors.rivals`, every other model has a module of its own. A module
+is imported when its model is built.
 """
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ def _rows(
         truth.apps[truth.launched[row]], apps
     ):
         raise ValueError(
-            "oracle knows only synthetic phones made with its own parameters and seed; a phone "
-            "of this log launched something else. Give it those the log was made with."
+            "the ceiling knows only synthetic phones made with its own parameters and seed; a "
+            "phone of this log launched something else. Give it those the log was made with."
         )
     return row
 
@@ -80,5 +80,7 @@ def _rows(
 def _phone(user: str) -> int:
     word, _, number = user.partition("-")
     if word != "phone" or not number.isdecimal():
-        raise ValueError(f"oracle knows only synthetic phones, such as phone-0007; got {user!r}.")
+        raise ValueError(
+            f"the ceiling knows only synthetic phones, such as phone-0007; got {user!r}."
+        )
     return int(number)

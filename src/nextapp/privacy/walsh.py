@@ -54,8 +54,8 @@ LARGEST_D = (1 << 23) - 1
 MOST_VARIANCE = 1.15
 """Variance that fewer codewords may have, as a multiple of that of 256 (`fewest_bits`).
 
-A round number: as if an eighth of the phones stayed away. What it takes from liars is in
-docs/deploy.md."""
+A round number. It costs as much as losing an eighth of the phones; how much weaker liars get
+stands in docs/deploy.md."""
 
 _PURPOSE = purpose_word("walsh")
 _MULTIPLIERS = (0x9E3779B1, 0x85EBCA77)  # odd; two primes of xxHash
