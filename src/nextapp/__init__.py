@@ -7,17 +7,7 @@ The public API can be imported from here; modules are loaded on first use::
     from nextapp import mechanism, Broadcast, Report     # messages and their privacy
     from nextapp import read_log, evaluate               # evaluation; pip install 'nextapp[lab]'
 
-The subpackages, from the top down::
-
-    cli                         commands
-    page                        a phone, a crowd and your own log in a browser
-    studies                     static, dynamic, new phones, fleet size, tuning, reproduction
-    server                      gateway, vault, coordinator; flower
-    evaluation | audit          quality of predictions; tests of privacy
-    predictors | fleet          models and rivals; many simulated phones as arrays
-    phone | learners            a phone, its ledger; what a server trains
-    privacy | data              mechanisms, tokens; launch logs, synthetic phones
-    model, randomness, wire     the paper's equations; random bits; messages
+What is where: ARCHITECTURE.md.
 """
 
 from __future__ import annotations

@@ -37,8 +37,7 @@ MOST_BYTES = 256 << 20
 """Largest file that is read; a person's log of many years is smaller."""
 
 MOST_EVENTS = 5_000_000
-HEAD_BYTES = 4 << 20
-"""Size of the beginning of a file that is read first, to recognise the format."""
+"""Most launches of a person that are read."""
 
 _GZIP = b"\x1f\x8b"
 _SQLITE = b"SQLite format 3\x00"
