@@ -251,6 +251,16 @@ def test_a_quick_run_has_figures_and_no_verdict():
     assert quick.evidence == whole.evidence
 
 
+@pytest.mark.parametrize(("n", "verdict"), [(50, CONFIRMED), (49, CANNOT_TELL)])
+def test_below_fifty_predictions_the_figures_are_chance(n, verdict):
+    static, readings = table({"mf": ABOVE}), stream({"mf": 0.9, "mf-hu": 0.8})
+    static["presets"]["authors"]["n_predictions"] = readings["n_predictions"] = n
+    for name, result in (("table1-mf", static), ("readings-weights", readings)):
+        found = judge(BY_NAME[name], result)
+        assert found.verdict == verdict
+        assert ("only 49 predictions: chance" in found.evidence) == (n == 49)
+
+
 def test_a_rate_at_the_edge_is_named():
     values = {"none": 0.9, "frozen": 0.85, "zero": 0.85, "qharmony-printed": 0.9}
     rates = {"series": {"none": {"at_edge": False}, "qharmony-printed": {"at_edge": True}}}
@@ -322,8 +332,12 @@ def test_whether_sr_wins_by_repeats(lead, different, verdict):
         return {"mean": -(low + high) / 2, "low": -high, "high": -low}
 
     result = stream({"seqmf": 0.5, "sr": 0.5}) | {"different": ends(*different)}
-    result["differences"]["seqmf"]["sr"]["HR@5"] = ends(*lead)
+    low, high = lead
+    gap = {"mean": (low + high) / 2, "low": low, "high": high}
+    result["differences"]["sr"]["seqmf"]["HR@5"] = gap
     assert judge(BY_NAME["readings-repeats"], result).verdict == verdict
+    nothing = result | {"different": dict.fromkeys(gap)}  # every target repeats the app before
+    assert judge(BY_NAME["readings-repeats"], nothing).verdict == CANNOT_TELL
 
 
 @pytest.mark.parametrize(
@@ -411,6 +425,9 @@ def test_one_private_mechanism_is_enough_and_all_must_be_ruled_out():
         ({"qharmony_printed": out, "laplace": out, "walsh": clear}, CONFIRMED),
     ):
         assert judge(BY_NAME["phones-any"], fleets(**mechanisms)).verdict == verdict
+    better = (CLEAR[0] + 0.01, CLEAR[1] + 0.01)
+    found = judge(BY_NAME["phones-any"], fleets(laplace=clear, walsh=(better,) * 3, harmony=out))
+    assert found.decides.startswith("walsh")  # the one furthest ahead
     for name in ("phones-any", "phones-qharmony"):
         assert judge(BY_NAME[name], fleets())[:2] == (CANNOT_TELL, "not run")
 
@@ -619,7 +636,10 @@ def test_a_window_that_helps_is_enough_and_each_must_be_ruled_out():
     claim = BY_NAME["window-restrict"]
     assert judge(claim, result(up, down)).verdict == CONFIRMED
     assert judge(claim, result(down, down)).verdict == NOT_CONFIRMED
-    assert judge(claim, result(down, wide)).verdict == CANNOT_TELL
+    open_still = judge(claim, result(down, wide))
+    assert open_still.verdict == CANNOT_TELL
+    assert open_still.decides.startswith("2 days")  # that which is open, not one ruled out
+    assert judge(claim, result(wide, up, up)).decides.startswith("2 days")
 
 
 def test_what_a_round_sends_is_looked_at():

@@ -85,3 +85,16 @@ def test_a_half_of_sr_counts_the_older_or_the_newer_launches():
         half.fit(log)
         found.append({divmod(key, 3) for key in half.rules.keys.tolist()})
     assert found == [{(0, 1), (1, 0)}, {(2, 0)}]
+
+
+def test_a_log_in_which_every_target_repeats_has_no_next_different_app(tmp_path):
+    rows = [
+        f"u{user},{1_600_000_000 + 60 * launch},{'B' if launch < 4 else 'A'}"
+        for user in range(3)
+        for launch in range(40)
+    ]
+    file = tmp_path / "same.csv"
+    file.write_text("\n".join(["user_id,timestamp,app_name", *rows]), encoding="utf-8")
+    found = run_readings(Readings("fraction:0.8,0,0.2", dim=2), read_log(file))
+    assert found["different"]["mean"] is None
+    assert found["n_predictions"] == 3 * 7

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nextapp.cli.reproduce import _verdicts
 from nextapp.data.loading import read_log
 from nextapp.data.log import LaunchLog
 from nextapp.studies.reproduce import report
@@ -45,6 +46,13 @@ def test_every_row_that_spends_names_epsilon_reports_and_total():
                     ("largest total ε of a phone", 13.5)]  # fmt: skip
     clear = {"epsilon": None, "worst": None, "n_rounds": 3}
     assert [row.mean for row in _spent("", "none", clear)] == ["no bound", "3", "no bound"]
+
+
+def test_the_terminal_names_the_budget_beside_a_verdict_on_reports():
+    row = {"claim": "fig5-level", "verdict": "confirmed", "of_paper": True, "opposed": "",
+           "on": "on the twin", "evidence": "a − b", "spent": "4.5×3 = 13.5"}  # fmt: skip
+    for spent, words in (("4.5×3 = 13.5", "a − b; ε 4.5×3 = 13.5"), ("", "a − b")):
+        assert _verdicts([row | {"spent": spent}]).rows[0][2] == words
 
 
 def test_a_part_that_does_not_look_at_times_has_the_clock_of_its_log():

@@ -110,6 +110,8 @@ def _verdicts(rows: list[dict[str, object]]) -> Table:
     cells = []
     for row in rows:
         mark, evidence = marks.get(str(row["verdict"]), "unsure"), row["evidence"]
+        if row["spent"]:
+            evidence = f"{evidence}; ε {row['spent']}"
         if row["opposed"]:
             mark, evidence = "unsure", f"{evidence}. But {row['opposed']}"
         verdict = Marked(f"{verdict_words(row)}, {row['on']}", mark)

@@ -147,7 +147,8 @@ def run_readings(study: Readings, log: LaunchLog, report: Progress = silent) -> 
             metric: {"mean": gap["difference"], "low": gap["low"], "high": gap["high"]}
             for metric, gap in found.difference(first, second).items()
         }
-    different = found.difference("seqmf", "sr", "different")["HR@5"]
+    none_different = dict.fromkeys(("difference", "low", "high"))
+    different = found.difference("seqmf", "sr", "different").get("HR@5", none_different)
     summary = found.summary()
     return {
         "models": {
@@ -157,5 +158,6 @@ def run_readings(study: Readings, log: LaunchLog, report: Progress = silent) -> 
         "differences": differences,
         "different": {"mean": different["difference"], **different},
         "cycles": [{"n_users_asked": summary["n_users"]}],
+        "n_predictions": summary["n_predictions"],
         "intervals": summary["intervals"],
     }

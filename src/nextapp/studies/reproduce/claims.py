@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nextapp.evaluation import METRICS
+from nextapp.evaluation.static import FEWEST_PREDICTIONS
 from nextapp.predictors import CEILING
+from nextapp.settings import count
 from nextapp.studies.mechanisms import FORMS, NOISE, NONE, PRINTED
 from nextapp.studies.reproduce.studies import ALL
 from nextapp.table import FEWEST, number
@@ -141,7 +143,7 @@ class Rule:
         closest = str(min(gaps, key=lambda gap: gap.low))
         found = Finding(CANNOT_TELL, evidence, decides=closest, n_users=users)
         if not all(gap.tells for gap in gaps):
-            return found._replace(evidence=f"{evidence} [{users} users]")
+            return found._replace(evidence=f"{evidence} [{count(users, 'user')}]")
         if all(self.shown(gap, self.margin) for gap in gaps):
             return found._replace(verdict=CONFIRMED)
         if against := [gap for gap in gaps if self.refuted(gap, self.margin)]:
@@ -198,7 +200,6 @@ gains_over = Rule(
 )
 RULES = (beats, is_not_worse, is_equivalent, is_better, gains_over)
 is_comparable = replace(is_not_worse, margin=COMPARABLE)
-lies_above = replace(beats, margin=0.0)
 ABOUT_RULES = (
     "Rules look at differences between two series on the same users, with 95 % intervals from a "
     "bootstrap over users (and seeds, where there are several).",
@@ -216,7 +217,8 @@ ABOUT_RULES = (
     f"costs nothing must itself gain over a frozen Q; and where training without privacy does not "
     f"beat it, the verdict is '{NO_GAIN}', unless the mechanism does harm. So it is with SeqMF's "
     f"comparable quality, and with regimes that are alike.",
-    "A quick run has few trials and seeds: it shows figures and no verdicts.",
+    f"Below {FEWEST_PREDICTIONS} predictions the figures are chance. A quick run has few trials "
+    "and seeds: it shows figures and no verdicts.",
 )
 
 
@@ -377,7 +379,7 @@ def _static_gap(table: Result, first: str, second: str, metric: str) -> Gap:
 def cycle_gap(result: Result, first: str, second: str, metric: str = "HR@5") -> Gap:
     """first − second, mean over the cycles of the dynamic environment; nan if not measured."""
     values = result["differences"].get(first, {}).get(second, {}).get(metric)
-    return _gap(f"{first} − {second}, {metric}", values, _most_users(result))
+    return _gap(f"{first} − {second}, {metric}", values, most_users(result))
 
 
 def _gap(name: str, found: Mapping[str, Any] | None, n_users: int, less: float = 0.0) -> Gap:
@@ -390,7 +392,8 @@ def _number(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def _most_users(result: Result) -> int:
+def most_users(result: Result) -> int:
+    """The users of the fullest cycle."""
     return max((cycle["n_users_asked"] for cycle in result["cycles"]), default=0)
 
 
@@ -492,29 +495,20 @@ def _enough_phones(names: Sequence[str] | None, result: Result) -> Finding:
     """
     if names is None:
         names = [name for name in result["mechanisms"] if name != NONE and not FORMS[name].unsafe]
-    verdicts, evidence = [], []
-    for name in names:
-        gaps = _gains(result, name)
-        verdict = beats(gaps).verdict
-        verdicts.append(verdict)
-        if gaps:
-            refuted = verdict == NOT_CONFIRMED
-            closest = min(gaps, key=lambda gap: gap.high if refuted else gap.low)
-            answer = f": {ANSWERS.get(verdict, verdict)}" if len(names) > 1 else ""
-            evidence.append(f"{closest}{answer}")
-    settings = result["settings"]
-    users = settings["sample"] * settings["seeds"]
-    verdict = _any_of(verdicts)
-    decides = next((words for words, each in zip(evidence, verdicts, strict=False)
-                    if each == verdict), "")  # fmt: skip
-    return Finding(verdict, "; ".join(evidence) or "not run", decides=decides, n_users=users)
+    gains = [_gains(result, name) for name in names]
+    return _one_of([gaps for gaps in gains if gaps])
 
 
-def _any_of(verdicts: Sequence[str]) -> str:
-    """Confirmed if any verdict is; not confirmed if there are some and all are not confirmed."""
-    if CONFIRMED in verdicts:
-        return CONFIRMED
-    return NOT_CONFIRMED if set(verdicts) == {NOT_CONFIRMED} else CANNOT_TELL
+def _one_of(candidates: Sequence[Sequence[Gap]]) -> Finding:
+    """Confirmed if one candidate beats all it is compared with, not confirmed if none can.
+
+    Of those with that verdict, the one that is furthest ahead decides.
+    """
+    best_first = sorted(candidates, key=lambda gaps: -min(gap.low for gap in gaps))
+    findings = [beats(gaps) for gaps in best_first]
+    order = (CONFIRMED, CANNOT_TELL, NOT_CONFIRMED)
+    found = min(findings, key=lambda each: order.index(each.verdict), default=beats([]))
+    return found._replace(evidence="; ".join(each.decides for each in findings) or "not run")
 
 
 def _crowd_helps(result: Result) -> Finding:
@@ -532,19 +526,15 @@ def _share_kept(result: Result) -> Finding:
     if share is None or _crowd_helps(result).verdict != CONFIRMED:
         return Finding(CANNOT_TELL, "no gain of the non-private prior to keep")
     words = f"share of the gain kept at {name}, minus {KEPT}"
-    return lies_above([_gap(words, share, row["headline"]["n_phones"], less=KEPT)])
+    return gains_over([_gap(words, share, row["headline"]["n_phones"], less=KEPT)])
 
 
 def _by_repeats(result: Result) -> Finding:
     """Whether the lead of SR over SeqMF is gone where the last app is left out of the ranking."""
-    n_users = _most_users(result)
-    whole, different = (
-        _gap(name, {"mean": -gap["mean"], "low": -gap["high"], "high": -gap["low"]}, n_users)
-        for name, gap in (
-            ("sr − seqmf, HR@5", result["differences"]["seqmf"]["sr"]["HR@5"]),
-            ("sr − seqmf on the next different app, HR@5", result["different"]),
-        )
-    )
+    n_users = most_users(result)
+    whole, behind = cycle_gap(result, "sr", "seqmf"), result["different"]
+    mean, low, high = (-_number(behind[end]) for end in ("mean", "high", "low"))
+    different = Gap("sr − seqmf on the next different app, HR@5", mean, low, high, n_users)
     leads, stays = gains_over([whole]), gains_over([different])
     evidence = f"{whole}; {different}"
     found = Finding(CANNOT_TELL, evidence, decides=str(different), n_users=n_users)
@@ -598,21 +588,19 @@ def _kashin_is_costlier(result: Result) -> Finding:
         mean, low, high = (f"{ratio[end]:,.1f}" for end in ENDS)
         evidence.append(f"{words} {mean} ({low} to {high})")
         gaps.append(_gap(words, ratio, result["n_phones"], less=MUCH_COSTLIER))
-    return lies_above(gaps)._replace(evidence="; ".join(evidence), decides=evidence[-1])
+    return gains_over(gaps)._replace(evidence="; ".join(evidence), decides=evidence[-1])
 
 
 def _window_helps(result: Result) -> Finding:
     """Whether at least one of the windows beats learning from all history."""
-    findings = [
-        beats([_gap(f"{name} − {ALL}, HR@5", row["gain"], _most_users(result))])
-        for name, row in result["windows"].items()
-        if row["gain"] is not None
-    ]
-    verdict = _any_of([finding.verdict for finding in findings])
-    evidence = "; ".join(finding.evidence for finding in findings)
-    gains = {name: row["gain"]["low"] for name, row in result["windows"].items() if row["gain"]}
-    best = [*gains].index(max(gains, key=lambda name: _number(gains[name])))
-    return findings[best]._replace(verdict=verdict, evidence=evidence)
+    n_users = most_users(result)
+    return _one_of(
+        [
+            [_gap(f"{name} − {ALL}, HR@5", row["gain"], n_users)]
+            for name, row in result["windows"].items()
+            if row["gain"] is not None
+        ]
+    )
 
 
 # --- the claims -------------------------------------------------------------------------------
@@ -866,6 +854,11 @@ def judge(claim: Claim, result: Result | None, *, quick: bool = False) -> Findin
     main = claim.judged_by(result)
     if quick:
         return main._replace(verdict=QUICK)
+    tables = result.get("presets", {"": result}).values()
+    n_predictions = min(table.get("n_predictions", math.inf) for table in tables)
+    if n_predictions < FEWEST_PREDICTIONS:
+        chance = f"{main.evidence} [only {count(n_predictions, 'prediction')}: chance]"
+        return main._replace(verdict=CANNOT_TELL, evidence=chance)
     if not claim.tuned:
         return main
     variants: Mapping[str, Result] = result.get("variants") or {}

@@ -30,7 +30,7 @@ from nextapp.studies.reproduce.claims import (
 )
 from nextapp.studies.reproduce.plan import HONEST, PARTS
 from nextapp.studies.reproduce.rows import TITLE, Row, is_long, rows_of
-from nextapp.table import Column, Mark, Measured, Table, as_measured, csv_text, number
+from nextapp.table import FEWEST, Column, Mark, Measured, Table, as_measured, csv_text, number
 
 Record = Mapping[str, Any]
 Records = Mapping[str, Record]
@@ -47,6 +47,11 @@ _KINDS = {
 
 
 KINDS = ("people with clocks", "twin", "synthetic phones", "people without clocks")
+UNBOUNDED = "that of QHarmony, which bounds nothing, is what the paper promises"
+FEW_USERS = (
+    f"Intervals are over users; with fewer than {FEWEST} over their days or cycles, and of new "
+    f"phones over these."
+)
 
 
 def verdicts(records: Records) -> list[dict[str, Any]]:
@@ -337,7 +342,7 @@ def _in_short(judged: Sequence[Verdict]) -> str:
         lines.append(f"<p>{len(mine)} verdicts on claims of the paper, {people}: {cells}</p>")
     legend = "; ".join(f"{mark} {verdict}" for verdict, mark in MARK.items())
     legend += f"; ± {DEPENDS}. In HR@5 if not said. 12/17: users in the fullest cycle, of all. "
-    legend += "ε per report × reports = total of a phone."
+    legend += f"ε per report × reports = total of a phone; {UNBOUNDED}. {FEW_USERS}"
     return f"{''.join(lines)}<p class=note>{legend}</p>"
 
 

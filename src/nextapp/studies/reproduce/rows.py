@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nextapp.evaluation import METRICS
-from nextapp.studies.reproduce.claims import reports_of
+from nextapp.studies.reproduce.claims import most_users, reports_of
 
 Result = Mapping[str, Any]
 
@@ -81,10 +81,6 @@ def _interval(found: Mapping[str, Any] | None) -> tuple[Any, Any, Any]:
     return found.get("mean"), found.get("low"), found.get("high")
 
 
-def _n_users(result: Result) -> int:
-    return max((cycle["n_users_asked"] for cycle in result["cycles"]), default=0)
-
-
 def _at_each(
     table: str, series: str, figure: str, at: Sequence[str | int], curve: Mapping[str, Any]
 ) -> Iterator[Row]:
@@ -146,7 +142,7 @@ def _activity(base: str, result: Result) -> Iterator[Row]:
 
 def _dynamic(base: str, result: Result) -> Iterator[Row]:
     table, series = "mean over cycles", result["series"]
-    n_users = _n_users(result)
+    n_users = most_users(result)
     for name, row in series.items():
         reference = row["delta"]["reference"]
         for metric, found in row["over_cycles"].items():
@@ -257,7 +253,7 @@ def _new_phones(base: str, result: Result) -> Iterator[Row]:
 
 def _windows(base: str, result: Result) -> Iterator[Row]:
     table = "windows of the history"
-    n_users = _n_users(result)
+    n_users = most_users(result)
     for name, row in result["windows"].items():
         yield Row(table, name, "HR@5", *_interval(row["HR@5"]), n_users)
         yield Row(table, name, "HR@5 − all history", *_interval(row["gain"]), n_users)
@@ -266,7 +262,7 @@ def _windows(base: str, result: Result) -> Iterator[Row]:
 
 
 def _readings(base: str, result: Result) -> Iterator[Row]:
-    n_users = _n_users(result)
+    n_users = most_users(result)
     for name, row in result["models"].items():
         for metric in ("HR@1", "HR@3", "HR@5"):
             low, high = row["ci95"][metric]
