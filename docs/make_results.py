@@ -19,7 +19,7 @@ from typing import Any
 
 from nextapp.plots import label
 from nextapp.studies.reproduce.claims import verdict_words
-from nextapp.studies.reproduce.report import KINDS, MARK, column_of
+from nextapp.studies.reproduce.report import FEW_USERS, KINDS, MARK, UNBOUNDED, column_of
 from nextapp.studies.reproduce.rows import Row, is_long, rows_of
 from nextapp.table import Measured
 
@@ -143,7 +143,10 @@ def _verdicts(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         claims.setdefault(row["claim"], []).append(row)
     kinds = [kind for kind in KINDS if any(row["people"] == kind for row in rows)]
     yield "## Does it hold, and where?\n"
-    yield "A verdict is that of the first settings named below; ± if others say the opposite.\n"
+    yield (
+        "A verdict is that of the first settings named below; ± if others say the opposite. People "
+        "without clocks: their times are made up, and so are sessions of 15 minutes.\n"
+    )
     overview = []
     for name, mine in claims.items():
         by_kind = [
@@ -158,7 +161,7 @@ def _verdicts(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield (
         "The difference that decides, with its 95 % interval, at each of the settings. Users: of "
         "a run in cycles, those in the fullest one of all. ε per report × reports of a phone = "
-        "total. "
+        f"total; {UNBOUNDED}. {FEW_USERS} "
         "Rate at the edge: the best learning rate of a series is the smallest or largest tried.\n"
     )
     for name, mine in claims.items():
