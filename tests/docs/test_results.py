@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from nextapp.studies.reproduce import plan, running
 from nextapp.studies.reproduce.claims import CLAIMS
-from nextapp.studies.reproduce.rows import Row
+from nextapp.studies.reproduce.rows import Row, rows_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -149,3 +150,73 @@ def test_the_readme_quotes_what_a_phone_alone_reaches_and_the_best_rule_beside_i
         words = "by {:.3f} ({:.3f} to {:.3f})".format(*ends).replace("0.", ".")
         assert words in findings
         assert f"`{rival}`" in findings
+
+
+def test_the_card_quotes_the_hit_rates_of_both_forms(predictor):
+    card = (ROOT / "docs" / "cards" / "model.md").read_text("utf-8")
+    for log in predictor:
+        cells = [
+            " / ".join(f"{row['HR'][f'HR@{k}'][0]:.3f}".lstrip("0") for k in (1, 3, 5))
+            for row in (predictor[log]["honest"][name] for name in ("nextapp", "nextapp-alone"))
+        ]
+        assert f"| {cells[0]} | {cells[1]} |" in card, log
+
+
+def test_no_page_says_more_of_rivals_than_was_measured(predictor):
+    """In HR@5 of all launches: the network level on one log of five, the trees ahead on two."""
+
+    def less_nextapp(name):
+        ends = {log: predictor[log]["paper"][name]["less nextapp"]["HR@5"] for log in predictor}
+        return {log: (low > 0) - (high < 0) for log, (_, low, high) in ends.items()}
+
+    for form in ("appusage2vec", "appusage2vec-online"):
+        assert [log for log, side in less_nextapp(form).items() if side >= 0] == ["reality-a"]
+    ahead = {log for log, side in less_nextapp("ranker").items() if side > 0}
+    assert ahead == {"epm", "schonlau"}
+    page = (ROOT / "docs" / "how-it-predicts.md").read_text("utf-8")
+    assert "behind on four of five logs and level on one" in page
+    assert "ahead by up to .008 on two logs of PCs and level on three of phones" in page
+
+
+def test_the_findings_name_the_phones_that_each_mechanism_needs(make):
+    tables = json.loads(make.REPRODUCTION.read_text("utf-8"))["parts"]["phones"]["tables"]
+    needed = {name: row["phones needed to beat all controls"]
+              for name, row in tables["answers"]["rows"].items()}  # fmt: skip
+    gains = tables["HR@5 − frozen, by number of phones"]["rows"]
+    walsh, laplace, none = (
+        f"{gains[name]['HR@5 − frozen, 100,000'][0]:.3f}".lstrip("0")
+        for name in ("walsh", "laplace", "none")
+    )
+    assert needed["kashin"] == "300"
+    assert needed["walsh"] == needed["laplace"] == "10,000"
+    for name in ("harmony", "laplace-l1", "qharmony-printed"):
+        assert needed[name] == "not reached with 100,000"
+    findings = " ".join((ROOT / "docs" / "findings.md").read_text("utf-8").split())
+    assert "Kashin has from 300 phones on" in findings
+    assert "walsh and Laplace in the ℓ∞ ball from 10,000" in findings
+    assert f"walsh gains {walsh} over frozen Q, Laplace {laplace}, no privacy {none}" in findings
+
+
+def test_figure_1_is_that_of_this_code(make):
+    """The one part that takes no time is played again: what is stored must not grow old."""
+    part = next(
+        part
+        for part in plan.parts_of(quick=False, seed=0, files={}, folder=None)
+        if part.name == "fig1"
+    )
+    record = running.record_of(part, running.run_part(part, ROOT, lambda *_: None), 0.0)
+    stored = json.loads(make.REPRODUCTION.read_text("utf-8"))["parts"]["fig1"]["tables"]
+    assert json.loads(json.dumps(make.tables_of(rows_of(record)))) == stored
+
+
+def test_a_small_crowd_changes_as_little_as_the_page_says(make):
+    parts = json.loads(make.REPRODUCTION.read_text("utf-8"))["parts"]
+    gains = [
+        row["gain@5"][0]
+        for name, part in parts.items()
+        if name.startswith("new-phones@")
+        for prior, row in part["tables"]["launches 10 to 50"]["rows"].items()
+        if prior.startswith("ε")
+    ]
+    assert [round(end, 3) for end in (min(gains), max(gains))] == [-0.004, 0.004]
+    assert "by −.004 to +.004" in (ROOT / "docs" / "crowd.md").read_text("utf-8")
