@@ -82,7 +82,8 @@ def test_what_is_published_was_no_quick_run_and_names_the_people(make):
     assert people["ubiqlog-a"] == people["android-a"] == "people with clocks"
     assert people["reality-a"] == people["schonlau"] == "people without clocks"
     assert people["App Usage"] == "twin"
-    assert {claim.name for claim in CLAIMS} == {row["claim"] for row in found["verdicts"]}
+    rules = {row["claim"]: row["rule"] for row in found["verdicts"]}
+    assert rules == {claim.name: claim.rule for claim in CLAIMS}
 
 
 def test_a_tuned_setting_is_not_below_the_default(make):

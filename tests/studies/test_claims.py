@@ -229,6 +229,23 @@ def test_a_mechanism_that_does_nothing_and_one_that_destroys_are_noticed(like, t
     assert (judge(BY_NAME["fig5-controls"], result).verdict == CONFIRMED) == works
 
 
+def test_steps_along_a_sum_of_zero_are_no_mechanism_that_works():
+    """They shrink Q, which may itself help: as good as they is not good enough."""
+    values = {"none": 0.9, "frozen": 0.85, "zero": 0.894, "laplace": 0.8, "harmony": 0.8,
+              "kashin": 0.8, "qharmony-printed": 0.894}  # fmt: skip
+    result = stream(values)
+    assert judge(BY_NAME["fig5-level"], result).verdict == CANNOT_TELL
+    result["differences"]["qharmony-printed"]["zero"] = {
+        "HR@5": {"mean": 0.0, "low": 0.0, "high": 0.0}
+    }
+    assert judge(BY_NAME["fig5-level"], result).verdict == NOT_CONFIRMED
+    assert judge(BY_NAME["fig5-best"], result).verdict == NO_GAIN
+    assert judge(BY_NAME["fig5-best"], stream({**values, "qharmony-printed": 0.9})).verdict == (
+        CONFIRMED
+    )
+    assert judge(BY_NAME["fig5-level"], stream({**values, "zero": 0.9})).verdict == NO_GAIN
+
+
 def test_a_gain_that_is_sure_and_worth_nothing_is_none():
     """Else 'costs nothing' would be confirmed beside 'training gains nothing'."""
     result = with_mechanism("none", 0.9)

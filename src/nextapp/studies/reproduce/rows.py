@@ -258,7 +258,6 @@ def _windows(base: str, result: Result) -> Iterator[Row]:
         yield Row(table, name, "HR@5", *_interval(row["HR@5"]), n_users)
         yield Row(table, name, "HR@5 − all history", *_interval(row["gain"]), n_users)
         yield Row(table, name, "launches", row["n_launches"])
-        yield Row(table, name, "processor seconds", row["seconds"])
 
 
 def _readings(base: str, result: Result) -> Iterator[Row]:

@@ -217,15 +217,13 @@ def run_windows(
 ) -> dict[str, Any]:
     """The regime Full in the dynamic environment, with all history and with each window of days.
 
-    ``n_launches`` is the number of launches within the window at the end of the log, ``seconds``
-    the processor time of the run.
+    ``n_launches`` is the number of launches within the window at the end of the log.
     """
     clean = collapse_repeats(log)
     by_user, rows = {}, {}
     cycles: list[dict[str, Any]] = []
     for days in (0.0, *windows):
         name = f"{days:g} days" if days else ALL
-        start = time.process_time()
         alone = replace(experiment, regimes=("full",), models=(), mechanisms=(), window=days)
 
         def report_window(what: str, done: int, total: int, name: str = name) -> None:
@@ -233,10 +231,7 @@ def run_windows(
 
         result = dynamic.run(alone, log, report_window)
         by_user[name] = result.courses.by_user["full"]
-        rows[name] = {
-            "n_launches": len(launches_in_window(clean, days)),
-            "seconds": round(time.process_time() - start, 2),
-        }
+        rows[name] = {"n_launches": len(launches_in_window(clean, days))}
         cycles = [{"n_users_asked": each.n_users} for each in result.cycles.parts]
     courses = Courses(by_user, experiment.metrics, experiment.seed)
     return {
