@@ -26,9 +26,8 @@ from rich.table import Table
 from nextapp.data.cutting import Split
 from nextapp.data.loading import read_log
 from nextapp.evaluation import Exam, exam, find_preset, mark
-from nextapp.evaluation.lab_seqmf import LabSeqMF
+from nextapp.evaluation.seqmf import SeqMF
 from nextapp.predictors import Predictor, Question
-from nextapp.predictors.factorised import SeqMF
 from nextapp.predictors.rivals import MFU, MRU, SR
 from nextapp.predictors.training import Training, frozen
 
@@ -127,7 +126,7 @@ def main() -> None:
     phones = math.ceil(options.launches / 1_350)
     log = read_log(f"synthetic:lsapp,phones={phones}", seed=0)
     test = exam(log, Split.parse("fraction:0.2,0,0.8"), find_preset("paper"))
-    seqmf = LabSeqMF(frozen(Training(dim=32)), seed=0)
+    seqmf = SeqMF(frozen(Training(dim=32)), seed=0)
     predictors: list[Predictor] = [MRU(), MFU(), SR(), seqmf]
     for predictor in predictors:
         predictor.fit(test.history)

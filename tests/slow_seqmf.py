@@ -1,14 +1,14 @@
-"""SeqMF as phones train it, one by one; `nextapp.evaluation.lab_seqmf` has compiled loops."""
+"""SeqMF as phones train it, one by one; `nextapp.evaluation.seqmf` has compiled loops."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from nextapp.data.log import LaunchLog
+from nextapp.evaluation import seqmf
+from nextapp.evaluation.seqmf import build_learner
 from nextapp.learners import RoundSum, run_rounds
 from nextapp.phone.core import PhoneCore
-from nextapp.predictors import factorised
-from nextapp.predictors.factorised import build_learner
 from nextapp.predictors.training import Training
 from nextapp.progress import silent
 from nextapp.randomness import KeyedBits
@@ -56,8 +56,8 @@ def train(
     return server.broadcast
 
 
-class SeqMF(factorised.SeqMF):
-    """`nextapp.predictors.factorised.SeqMF`, trained by `train`."""
+class SlowSeqMF(seqmf.SeqMF):
+    """`nextapp.evaluation.seqmf.SeqMF`, trained by `train`."""
 
     def fit(self, history: LaunchLog) -> None:
         phones = phones_of_log(history)

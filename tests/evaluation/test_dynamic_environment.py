@@ -23,7 +23,7 @@ from nextapp.evaluation.dynamic_environment import (
     run_cycles,
     start_vectors,
 )
-from nextapp.evaluation.lab_seqmf import LabSeqMF
+from nextapp.evaluation.seqmf import SeqMF
 from nextapp.learners import SeqMFLearner, adam, sgd
 from nextapp.phone.core import PhoneCore
 from nextapp.predictors.rivals import SROnDevice
@@ -39,7 +39,7 @@ Q_EVERY = 2
 
 
 def trained(log: LaunchLog, training: Training, seed: int) -> np.ndarray:
-    model = LabSeqMF(training, seed)
+    model = SeqMF(training, seed)
     model.fit(log)
     return model.app_vectors
 
@@ -264,7 +264,7 @@ def test_the_future_changes_nothing(seed, preset):
                 "x", TRAINING, app_vectors, start, "full", Q_EVERY, adam(0.1), plain, seed
             ),
             Refitted(SROnDevice()),
-            Refitted(LabSeqMF(TRAINING, seed)),
+            Refitted(SeqMF(TRAINING, seed)),
         ]
         figures.append(run_cycles(stream, models, ["HR@3"]))
     assert np.array_equal(figures[0][:, :-1], figures[1][:, :-1], equal_nan=True)

@@ -11,7 +11,7 @@ from nextapp.learners import OPTIMISERS
 from nextapp.predictors.rivals import SR, Counts, Random, table_pairs
 from nextapp.predictors.training import OPTIMISER_NAMES, Training, frozen, without_sequence
 from nextapp.wire import ModelSettings
-from slow_seqmf import SeqMF, phones_of_log, train
+from slow_seqmf import SlowSeqMF, phones_of_log, train
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_part(log):
 @pytest.mark.parametrize("rounds", [0, 3])
 def test_seqmf_scores_are_the_light_scores_of_each_phone(test_part, inference, rounds, seed):
     settings = ModelSettings(alpha=0.1, gamma=0.5, inference=inference)
-    predictor = SeqMF(Training(settings, dim=5, rounds=rounds, rate=0.05), seed)
+    predictor = SlowSeqMF(Training(settings, dim=5, rounds=rounds, rate=0.05), seed)
     predictor.fit(test_part.history)
     Q = predictor.app_vectors
     for chunk in test_part.chunks:
@@ -51,7 +51,7 @@ def test_seqmf_scores_are_the_light_scores_of_each_phone(test_part, inference, r
 
 def test_user_vectors_are_solved_against_the_final_q(test_part, seed):  # R16
     training = Training(ModelSettings(lam=0.1, alpha=0.1), dim=4, rounds=4, rate=0.05)
-    predictor = SeqMF(training, seed)
+    predictor = SlowSeqMF(training, seed)
     predictor.fit(test_part.history)
     history = test_part.history
     Q = predictor.app_vectors
@@ -67,7 +67,7 @@ def test_user_vectors_are_solved_against_the_final_q(test_part, seed):  # R16
 def test_the_same_seed_trains_the_same_vectors_and_another_does_not(test_part):
     vectors = []
     for seed in (1, 1, 2):
-        predictor = SeqMF(Training(dim=4, rounds=2), seed)
+        predictor = SlowSeqMF(Training(dim=4, rounds=2), seed)
         predictor.fit(test_part.history)
         vectors.append(predictor.app_vectors)
     assert np.array_equal(vectors[0], vectors[1])
@@ -93,7 +93,7 @@ def test_mf_is_deaf_to_order(test_part, rng, seed):
         (without_sequence(Training(dim=4, rounds=3)), True),
         (Training(dim=4, rounds=3), False),
     ):
-        first, second = SeqMF(training, seed), SeqMF(training, seed)
+        first, second = SlowSeqMF(training, seed), SlowSeqMF(training, seed)
         first.fit(history)
         second.fit(shuffled)
         assert np.allclose(first.app_vectors, second.app_vectors, atol=1e-10) is same
@@ -119,7 +119,7 @@ def test_training_learns(test_part, seed):
         return total + 0.05 * (Q**2).sum()
 
     training = Training(ModelSettings(lam=0.1, alpha=0.0), dim=4, rounds=40, rate=0.02, scale=0.3)
-    before, after = SeqMF(frozen(training), seed), SeqMF(training, seed)
+    before, after = SlowSeqMF(frozen(training), seed), SlowSeqMF(training, seed)
     before.fit(test_part.history)
     after.fit(test_part.history)
     assert loss(after) < 0.9 * loss(before)

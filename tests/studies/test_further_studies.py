@@ -9,7 +9,7 @@ from nextapp.data.cutting import DAY_MS, Split, launches_in_window
 from nextapp.data.loading import read_log
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import METRICS, exam, find_preset, mark
-from nextapp.evaluation.lab_seqmf import LabSeqMF
+from nextapp.evaluation.seqmf import SeqMF
 from nextapp.predictors.training import frozen
 from nextapp.studies.dynamic import DynamicExperiment
 from nextapp.studies.experiment import Experiment, training_from
@@ -34,7 +34,7 @@ def log():
 def reached(log, training, seed):
     """(n_users, 9) of SeqMF with these settings in the test part, asked directly."""
     ready = exam(log, Split.parse(SPLIT), find_preset("honest"))
-    model = LabSeqMF(training, seed)
+    model = SeqMF(training, seed)
     model.fit(ready.history)
     return mark(ready, model)["all"]
 
@@ -138,7 +138,7 @@ def test_a_window_in_the_static_environment_is_a_log_that_begins_later(log):
     """SeqMF with a window against SeqMF taught by what the window leaves, asked directly."""
     ready = exam(log, Split.parse(SPLIT), find_preset("honest"))
     usual = Experiment(SOURCE, SPLIT, models=("seqmf",)).seqmf
-    whole, day, short = LabSeqMF(usual, 0), LabSeqMF(usual, 0, window=1.0), LabSeqMF(usual, 0)
+    whole, day, short = SeqMF(usual, 0), SeqMF(usual, 0, window=1.0), SeqMF(usual, 0)
     whole.fit(ready.history)
     day.fit(ready.history)
     short.fit(launches_in_window(ready.history, 1.0))

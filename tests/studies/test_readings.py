@@ -11,7 +11,7 @@ from nextapp.data.cutting import Split
 from nextapp.data.loading import read_log
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import evaluate, exam, find_preset
-from nextapp.evaluation.lab_seqmf import build_seqmf
+from nextapp.evaluation.seqmf import build_seqmf
 from nextapp.model import confidence
 from nextapp.predictors.training import SEQMF
 from nextapp.studies import readings

@@ -16,6 +16,7 @@ import numpy as np
 
 from nextapp.data.cutting import Cycles, launches_in_window
 from nextapp.evaluation.revealing import Exam, FirstLaunches, Preset, exam_on
+from nextapp.evaluation.seqmf import SeqMF
 from nextapp.evaluation.static import score_predictions, user_means
 from nextapp.fleet.columns import Fleet, Mask
 from nextapp.fleet.reporting import sum_reports
@@ -23,7 +24,6 @@ from nextapp.fleet.rounds import ReportSum, estimate_sum, zero_phones
 from nextapp.fleet.stepping import solve_user_vectors
 from nextapp.learners import Optimiser, SeqMFLearner, run_round
 from nextapp.predictors import Predictor
-from nextapp.predictors.factorised import SeqMF
 from nextapp.predictors.training import Training
 from nextapp.privacy import Mechanism, mechanism
 from nextapp.progress import Progress, silent

@@ -353,11 +353,17 @@ def _predictor(model: str | Predictor, seed: int) -> Predictor:
         if isinstance(model, type) or not hasattr(model, "score"):
             raise TypeError(f"a model is a name or a predictor such as MRU(), got {model!r}.")
         return model
-    if model not in FEDERATED:
-        return build(model, seed)
-    from nextapp.evaluation.lab_seqmf import build_seqmf
+    return build_model(model, seed)
 
-    return build_seqmf(model, seed)
+
+def build_model(name: str, seed: int = 0, source: str = "", **seqmf: Any) -> Predictor:
+    """The model with this name, not fitted yet; see `nextapp.predictors.build` and, for what else
+    MF and SeqMF take, `nextapp.evaluation.seqmf.build_seqmf`."""
+    if name not in FEDERATED:
+        return build(name, seed, source)
+    from nextapp.evaluation.seqmf import build_seqmf
+
+    return build_seqmf(name, seed, **seqmf)
 
 
 def mark(exam: Exam, predictor: Predictor) -> dict[str, Floats]:

@@ -1,4 +1,4 @@
-"""How the app vectors of MF and SeqMF are trained; `nextapp.predictors.factorised` does it."""
+"""How the app vectors of MF and SeqMF are trained; `nextapp.evaluation.seqmf` does it."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from nextapp.evaluation.dynamic_environment import (
     run_cycles,
     start_vectors,
 )
-from nextapp.evaluation.lab_seqmf import LabSeqMF
+from nextapp.evaluation.seqmf import SeqMF
 from nextapp.fleet.clip import public_clips, public_seed
 from nextapp.learners import sgd, starting_vectors
 from nextapp.predictors import FEDERATED, known_and_own
@@ -393,7 +393,7 @@ class _Start:
         if how == "none":
             n_apps = cycles.whole.n_apps
             return starting_vectors(n_apps, training.dim, training.scale, self.seed)
-        model = LabSeqMF(training, self.seed, window=self.experiment.window)
+        model = SeqMF(training, self.seed, window=self.experiment.window)
         model.fit(cycles.before(1) if how == "first" else cycles.whole)
         return model.app_vectors
 

@@ -19,7 +19,8 @@ from nextapp.data.cutting import Split
 from nextapp.data.loading import read_log
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import Evaluation, evaluate, exam, find_preset
-from nextapp.predictors import CEILING, FEDERATED, MODELS, ONLINE, Predictor, build, known_and_own
+from nextapp.evaluation.static import build_model
+from nextapp.predictors import CEILING, MODELS, ONLINE, Predictor, known_and_own
 from nextapp.predictors.training import MF, SEQMF, Training, without_sequence
 from nextapp.progress import Progress, silent
 from nextapp.settings import as_toml, check_keys, check_type, setting, settings_from, unknown
@@ -101,17 +102,8 @@ class Experiment:
 
     def predictors(self, progress: Progress = silent) -> list[Predictor]:
         """New predictors for all models of the experiment, not fitted yet."""
-
-        return [self._predictor(name, progress) for name in self.models]
-
-    def _predictor(self, name: str, progress: Progress) -> Predictor:
-        if name not in FEDERATED:
-            return build(name, self.seed, self.data)
-        from nextapp.evaluation.lab_seqmf import build_seqmf
-
-        return build_seqmf(
-            name, self.seed, progress, seqmf=self.seqmf, mf=self.mf, window=self.window
-        )
+        how = {"seqmf": self.seqmf, "mf": self.mf, "window": self.window, "progress": progress}
+        return [build_model(name, self.seed, self.data, **how) for name in self.models]
 
 
 def check_names(kind: str, names: Sequence[str], known: Sequence[str]) -> None:

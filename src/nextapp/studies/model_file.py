@@ -23,7 +23,7 @@ from nextapp.data.importers import known_format
 from nextapp.data.importers.content import Content
 from nextapp.data.loading import as_file
 from nextapp.data.log import LaunchLog
-from nextapp.evaluation.lab_seqmf import LabSeqMF
+from nextapp.evaluation.seqmf import SeqMF
 from nextapp.phone.core import LightReason, PhoneCore
 from nextapp.phone.phone import rows_and_buckets
 from nextapp.predictor import Habits, Reason
@@ -97,7 +97,7 @@ def _train_seqmf(
 ) -> tuple[Tensors, Words, dict[str, Any]]:
     """Federated rounds over all phones of the log."""
     training = experiment.seqmf
-    trained = LabSeqMF(training, experiment.seed, progress=report)
+    trained = SeqMF(training, experiment.seed, progress=report)
     trained.fit(log)
     words = {
         "round": str(training.rounds),

@@ -15,10 +15,10 @@ import numpy as np
 from nextapp.data.cutting import Split
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import METRICS, evaluate, exam, find_preset
+from nextapp.evaluation.seqmf import SeqMF, build_learner
 from nextapp.learners import RoundSum, run_rounds
 from nextapp.model import confidence, gradient, short_term, transitions, user_vector
 from nextapp.predictors import Predictor, Questions
-from nextapp.predictors.factorised import SeqMF, build_learner
 from nextapp.predictors.rivals import SR
 from nextapp.predictors.training import MF, SEQMF, Training
 from nextapp.progress import Progress, silent

@@ -22,6 +22,7 @@ import numpy as np
 from nextapp.data import synthetic
 from nextapp.data.cutting import Split
 from nextapp.evaluation import Exam, exam, find_preset
+from nextapp.evaluation.seqmf import SeqMF
 from nextapp.evaluation.static import score_predictions, user_means
 from nextapp.fleet.clip import public_clips, public_seed
 from nextapp.fleet.columns import Fleet
@@ -37,7 +38,6 @@ from nextapp.learners import (
     starting_vectors,
     write_checkpoint,
 )
-from nextapp.predictors.factorised import SeqMF
 from nextapp.predictors.training import Training
 from nextapp.privacy import MECHANISMS, Mechanism
 from nextapp.settings import setting, unknown

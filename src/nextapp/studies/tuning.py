@@ -32,7 +32,7 @@ from nextapp.data.cutting import Split
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import METRICS, Evaluation, Exam, evaluate, exam, find_preset, mark
 from nextapp.evaluation.dynamic_environment import Courses
-from nextapp.evaluation.lab_seqmf import LabSeqMF
+from nextapp.evaluation.seqmf import SeqMF
 from nextapp.evaluation.static import score_predictions, unit_sizes, unit_sums
 from nextapp.predictors import FEDERATED
 from nextapp.predictors.training import Training, frozen, without_sequence
@@ -209,9 +209,7 @@ class _Trials:
 
     def _hit_rate(self, training: Training, trial: optuna.Trial) -> float:
         """HR@5 after all rounds; looked at before in some rounds, where a poor trial is pruned."""
-        predictor = LabSeqMF(
-            training, self.experiment.seed, self.model, window=self.experiment.window
-        )
+        predictor = SeqMF(training, self.experiment.seed, self.model, window=self.experiment.window)
         predictor.start(self._exam.history)
         done, found = 0, 0.0
         for look in (*(look for look in LOOKS if look < training.rounds), training.rounds):
@@ -367,7 +365,7 @@ class RepeatedTuning:
         experiment = replace(self.experiment, mf=mf, seqmf=seqmf)
         names = tuple(name for name in experiment.models if name not in FEDERATED)
         counted = replace(experiment, models=names).predictors() if names else []
-        trained = [LabSeqMF(training, self.experiment.seed, name) for name, training in others]
+        trained = [SeqMF(training, self.experiment.seed, name) for name, training in others]
         evaluation = evaluate(
             self.exam,
             [*counted, *trained],
@@ -419,7 +417,7 @@ class RepeatedTuning:
         key = (name, training, seed)
         if key not in self._marks:
             self.report(f"measuring {name}, {budget} trials", 0, 0)
-            predictor = LabSeqMF(training, seed, name)
+            predictor = SeqMF(training, seed, name)
             predictor.fit(self.exam.history)
             values, _ = score_predictions(self.exam, predictor)
             self._marks[key] = self._scaled(unit_sums(self.exam, values, self.exam.within))

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from nextapp.data.log import LaunchLog
-from nextapp.evaluation.lab_seqmf import LabSeqMF
+from nextapp.evaluation.seqmf import SeqMF
 from nextapp.predictors.training import Training
 from nextapp.wire import ModelSettings
-from slow_seqmf import SeqMF
+from slow_seqmf import SlowSeqMF
 
 
 def some_log(rng, n_users=7, n_apps=12) -> LaunchLog:
@@ -25,7 +25,7 @@ def test_compiled_rounds_are_those_of_the_devices(rng, reading, alpha, solve_eve
     log = some_log(rng)
     model = ModelSettings(alpha=alpha, gamma=0.5, reading=reading)
     training = Training(model, dim=9, scale=0.3, rate=0.01, rounds=7, solve_every=solve_every)
-    slow, fast = SeqMF(training, seed=3), LabSeqMF(training, seed=3)
+    slow, fast = SlowSeqMF(training, seed=3), SeqMF(training, seed=3)
     slow.fit(log)
     fast.fit(log)
     np.testing.assert_allclose(fast.app_vectors, slow.app_vectors, rtol=1e-9, atol=1e-12)
@@ -33,6 +33,6 @@ def test_compiled_rounds_are_those_of_the_devices(rng, reading, alpha, solve_eve
 
 
 def test_an_overflow_is_an_error_that_says_what_to_do(rng):
-    predictor = LabSeqMF(Training(optimiser="sgd", rate=1e200, dim=4, rounds=5), seed=0)
+    predictor = SeqMF(Training(optimiser="sgd", rate=1e200, dim=4, rounds=5), seed=0)
     with pytest.raises(FloatingPointError, match="learning rate"), np.errstate(all="ignore"):
         predictor.fit(some_log(rng))
