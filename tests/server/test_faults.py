@@ -199,6 +199,8 @@ def test_phones_that_come_while_a_round_ends_are_not_all_told_the_same_second(tm
         until(lambda: client.request("GET", "/v1/digest")[0] == 503)
         asked = [client.request("GET", "/v1/digest") for _ in range(60)]
         left = server.round().ends - time.time()
+        deadline = server.metric("nextapp_round_deadline_seconds")
+        assert deadline == server.round().ends  # or an alarm said that the round is stuck
     waits = [int(headers["retry-after"]) for _, headers, _ in asked]
     assert left < min(waits) < max(waits) <= 1011
     assert max(waits) - min(waits) > 250  # of 500: less by chance once in 10**16

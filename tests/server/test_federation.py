@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 import ssl
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from nextapp.server import certificates
 from nextapp.server.database import VaultDamaged
 from nextapp.server.federation import Closed, Coordinator, checkpoints
 from nextapp.server.folders import open_federation
+from nextapp.server.gateway import Gateway, Refusal
 from nextapp.server.listening import Allowance, ServerLimits
 from nextapp.server.settings import settings_of
 from nextapp.server.vault import Reduced, Submission, Verdict
@@ -61,6 +63,20 @@ def test_a_federation_goes_on_as_if_it_had_never_stopped(tmp_path):
     played(parts, 3, first=3)
     assert np.array_equal(vectors(parts), vectors(whole))
     assert parts.coordinator.accounting == whole.coordinator.accounting
+
+
+def test_where_the_clock_was_set_back_no_phone_is_sent_away_for_a_day(tmp_path):
+    """A round that ends is further away than its grace: by the same rule it closes now."""
+    vault = opened(tmp_path).vault
+    vault.amend(replace(vault.round().rules, grace=300.0), 0.0)
+    vault.set_round(replace(vault.round(), ends=86_400.0))
+    for now, least, most in [(0.0, 10, 10), (86_300.0, 110, 410)]:
+        gateway = Gateway(vault, clock=lambda now=now: now)
+        gateway.refresh()
+        with pytest.raises(Refusal) as refused:
+            gateway._open_round()
+        assert least <= int(refused.value.headers["retry-after"]) <= most
+    vault.close()
 
 
 def test_a_checkpoint_holds_all_that_a_restart_needs(tmp_path):

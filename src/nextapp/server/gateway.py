@@ -226,13 +226,14 @@ class Gateway:
         if self._draining:
             raise _draining()
         published = self._published
-        if published is not None and published.state.asks:
+        if published is None:
+            raise _no_round()
+        round = published.state
+        if round.asks:
             return published
-        wait = 0.0
-        if published is not None and 0 < (left := published.state.ends - self._clock()) < math.inf:
-            # Else all who come in its grace would come back in the same second.
-            wait = left + random.uniform(0.0, published.state.rules.grace)
-        raise _no_round(wait)
+        left, grace = round.ends - self._clock(), round.rules.grace
+        # Spread, else all who come in its grace would come back in the same second.
+        raise _no_round(left + random.uniform(0.0, grace) if 0 < left <= grace else 0.0)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

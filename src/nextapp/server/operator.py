@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
+import math
 import platform
 import re
 import secrets
@@ -157,7 +158,8 @@ class _Readings(Collector):
             yield "round_goal", round.goal, "Reports at which a round closes."
             yield "round_minimum", round.rules.minimum, "Reports below which it changes nothing."
             yield "round_opened_seconds", round.opened, "When it opened, since 1970."
-            yield "round_deadline_seconds", round.deadline, "When its time is over, since 1970."
+            late = round.ends if math.isfinite(round.ends) else round.deadline
+            yield "round_deadline_seconds", late, "When it ends or, in its grace, closes."
             yield "round_extensions", round.extensions, "Deadlines passed below the minimum."
 
 
