@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import sqlite3
@@ -316,6 +317,20 @@ def test_a_server_that_drains_takes_no_reports_until_it_is_told_to(tmp_path):
         assert run("drain", tmp_path, "--end")[0] == 0
         until(lambda: operator.json("GET", "/ready")[0] == 200)
         assert client.report(token, body) == (201, "accepted")
+
+
+def test_root_leaves_no_files_that_the_user_of_a_server_cannot_read(tmp_path, monkeypatch):
+    """One `admin set` by root, and the server did not start again: its settings were root's."""
+    opened(tmp_path)
+    if os.geteuid() == 0:
+        os.chown(tmp_path, 65_534, 65_534)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    before = (tmp_path / "settings.json").stat().st_ino
+    with pytest.raises(ValueError, match=r"another user's.*runuser -u nextapp -- nextapp"):
+        folders.change(tmp_path, {"goal": 20}, 0.0)
+    with pytest.raises(ValueError, match="another user's"), folders.lock_folder(tmp_path):
+        pass
+    assert (tmp_path / "settings.json").stat().st_ino == before
 
 
 def test_devices_and_codes_can_be_listed_and_expelled(tmp_path):

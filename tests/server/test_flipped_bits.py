@@ -134,6 +134,17 @@ def test_a_count_that_is_gone_is_said(folder, tmp_path):
         check_vault(vault)
 
 
+def test_a_flip_in_the_name_of_a_version_or_region_is_no_riddle(folder, tmp_path):
+    """Of eight flips of a letter one makes it no text at all."""
+    copy = tmp_path / "f"
+    shutil.copytree(folder, copy)
+    (copy / "version").write_bytes(b"\xb0.2.0\n")
+    opened(copy).vault.close()
+    (copy / "gateway-id").write_bytes(b"\xe3" * 16)
+    with pytest.raises(VaultDamaged, match=r"not of the region of .*gateway-id"):
+        check_vault(copy / "vault.sqlite")
+
+
 def test_a_flip_in_the_settings_is_noticed_or_changes_nothing(folder, tmp_path, seed):
     chance, path = random.Random(seed), tmp_path / "settings.json"
     data = (folder / "settings.json").read_bytes()

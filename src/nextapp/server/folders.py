@@ -15,7 +15,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +27,7 @@ from nextapp.server.federation import Coordinator, Federation, checkpoints
 from nextapp.server.issuing import KeyRules
 from nextapp.server.settings import FederationSettings, change_settings, settings_of
 from nextapp.server.vault import GATEWAY_ID, Round, Vault
-from nextapp.storage import sync_folder, write_atomically
+from nextapp.storage import create_atomically, sync_folder, write_atomically
 from nextapp.wire import Broadcast
 
 VAULT, SETTINGS, CHECKPOINTS = "vault.sqlite", "settings.json", "checkpoints"
@@ -44,6 +44,7 @@ ACTIONS = "admin.log"
 @contextmanager
 def lock_folder(folder: Path, patience: float = 0.0) -> Iterator[None]:
     """The folder, for this process alone; a second server on it is refused after `patience` s."""
+    refuse_root(folder)
     give_up = time.monotonic() + patience
     with (folder / "lock").open("w") as file:
         while True:
@@ -61,6 +62,15 @@ def lock_folder(folder: Path, patience: float = 0.0) -> Iterator[None]:
         yield
 
 
+def refuse_root(folder: Path) -> None:
+    """Of another user's folder: what root writes there, that user's server could not read."""
+    if os.geteuid() == 0 != folder.stat().st_uid:
+        raise ValueError(
+            f"{folder} is another user's, whose server could not read what root writes there: run "
+            f"this as that user, such as runuser -u nextapp -- nextapp …"
+        )
+
+
 def has_federation(folder: Path) -> bool:
     """Whether a folder has a federation, or what remains of one."""
     return (folder / SETTINGS).exists() or bool(checkpoints(folder / CHECKPOINTS))
@@ -76,6 +86,7 @@ def open_vault(folder: Path) -> Vault:
     path = folder / VAULT
     if not path.exists() or not (is_gateway(folder) or (folder / SETTINGS).exists()):
         raise ValueError(f"{folder} holds no federation: start one by nextapp serve --data.")
+    refuse_root(folder)
     return Vault(path, busy_seconds=10.0)
 
 
@@ -201,13 +212,9 @@ def gateway_identity(folder: Path) -> str:
     So a gateway that comes back under another address or node number is not counted twice.
     """
     path = folder / GATEWAY_ID
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-    except FileExistsError:
-        return path.read_text(encoding="ascii").strip()
-    with os.fdopen(handle, "w", encoding="ascii") as file:
-        file.write(identity := secrets.token_hex(8))
-    return identity
+    with suppress(FileExistsError), create_atomically(path) as draft:
+        draft.write_text(secrets.token_hex(8), encoding="ascii")
+    return path.read_text(encoding="ascii").strip()
 
 
 def check_vault(path: Path, *, leave_damaged: bool = False, new: bool = False) -> None:
@@ -236,7 +243,8 @@ def check_vault(path: Path, *, leave_damaged: bool = False, new: bool = False) -
 def keep_copy(folder: Path) -> None:
     """Keep what another version has left, as it was, before this one writes there."""
     written_by, copy = folder / WRITTEN_BY, folder / f"before-{__version__}"
-    if written_by.exists() and written_by.read_text(encoding="utf-8").strip() == __version__:
+    version = f"{__version__}\n".encode()
+    if written_by.exists() and written_by.read_bytes() == version:
         return
     if not copy.exists() and (has_federation(folder) or is_gateway(folder)):
         draft = folder / f".{copy.name}"
@@ -244,7 +252,7 @@ def keep_copy(folder: Path) -> None:
         copy_federation(folder, draft)
         draft.rename(copy)
         sync_folder(folder)
-    write_atomically(written_by, f"{__version__}\n".encode())
+    write_atomically(written_by, version)
 
 
 def copy_federation(folder: Path, out: Path) -> None:
