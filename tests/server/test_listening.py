@@ -21,6 +21,7 @@ from click.testing import CliRunner
 from servers import SETTINGS, Client, ServerProcess, report_of, until
 
 from nextapp.cli.commands import app
+from nextapp.cli.serve import ListenOptions
 from nextapp.server import certificates
 from nextapp.server.folders import open_federation
 from nextapp.server.listening import Acceptor, OnceInAWhile, ServerLimits, network_of
@@ -448,6 +449,17 @@ def test_files_that_are_no_certificate_are_refused_and_leave_no_folder(tmp_path,
         assert found.exit_code == 1
         assert "cannot be used for TLS" in " ".join(found.output.split())
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("proxies", ["10.0.0.0/8", "nginx", "127.0.0.1, proxy.example.org", "*"])
+def test_proxies_that_are_no_addresses_are_refused(tmp_path, proxies):
+    """They were taken without a word, and all phones had the limits of one address."""
+    words = ["serve", "--data", str(tmp_path / "new"), "--port", "0", "--trust-proxy", proxies]
+    found = CliRunner().invoke(app, words)
+    assert found.exit_code == 1
+    assert "--trust-proxy takes addresses, such as 127.0.0.1" in " ".join(found.output.split())
+    assert not (tmp_path / "new").exists()
+    assert ListenOptions(trust_proxy="127.0.0.1, ::1").proxies == ["127.0.0.1", "::1"]
 
 
 def test_the_certificate_at_hand_stays_until_its_files_are_a_pair(tmp_path):

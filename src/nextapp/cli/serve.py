@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import socket
 import tempfile
@@ -101,13 +102,24 @@ class ListenOptions:
     port: int = setting(8443, "Port for phones; 0 takes a free one.")
     cert: Path | None = setting(None, "TLS certificate chain, PEM.")
     key: Path | None = setting(None, "Private key of the certificate, PEM.")
-    trust_proxy: str | None = setting(None, "Proxies whose X-Forwarded-For is trusted.")
+    trust_proxy: str = setting("", "Proxies whose X-Forwarded-For is trusted.", metavar="ADDRESSES")
     operator: str = setting("127.0.0.1:9464", "Metrics and health, or off.", metavar="HOST:PORT")
     log: Form = setting("plain", "Form of the log: plain or json.")
 
     def __post_init__(self) -> None:
         if (self.cert is None) != (self.key is None):
             raise ValueError("TLS needs both --cert and --key.")
+        for host in self.proxies:
+            try:
+                ipaddress.ip_address(host)
+            except ValueError as error:
+                raise ValueError(
+                    f"--trust-proxy takes addresses, such as 127.0.0.1,10.0.0.2, got {host!r}."
+                ) from error
+
+    @property
+    def proxies(self) -> list[str]:
+        return [host.strip() for host in self.trust_proxy.split(",") if host]
 
     def url(self, port: int) -> str:
         """The address with the port that is bound, which differs from the option for port 0."""
@@ -166,7 +178,7 @@ class ListenOptions:
             gateway,
             opened,
             certificate=certificate,
-            trusted=[host.strip() for host in (self.trust_proxy or "").split(",") if host],
+            trusted=self.proxies,
             copies=copies,
             **named,
         )
