@@ -156,6 +156,19 @@ def test_with_copies_of_its_checkpoints_a_lost_server_comes_back_where_phones_ha
         assert server.client().json("GET", "/v1/digest")[1] == published
 
 
+def test_copies_of_later_rounds_are_refused(tmp_path):
+    """Of another server, or one that was restored without them: each new copy was dropped."""
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    for number in range(41, 51):
+        (copies / f"round-{number:010d}.safetensors").touch()
+    words = ["serve", "--data", tmp_path / "new", "--port", 0, "--copies", copies]
+    found = CliRunner().invoke(app, [str(word) for word in words])
+    assert found.exit_code == 1
+    assert "has a checkpoint of round 50, " in " ".join(found.output.split())
+    assert not (tmp_path / "new").exists()
+
+
 def test_copies_that_fail_are_an_alarm_and_rounds_go_on(tmp_path):
     (tmp_path / "full").write_text("a file in the place of a folder")
     options = {"copies": str(tmp_path / "full")}

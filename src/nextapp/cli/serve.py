@@ -273,7 +273,8 @@ def serve(
 
     The first start makes the folder; the next ones continue. Ctrl-C stops it.
     """
-    from nextapp.server.folders import lock_folder, open_federation, settings_for
+    from nextapp.server.federation import check_copies
+    from nextapp.server.folders import CHECKPOINTS, lock_folder, open_federation, settings_for
     from nextapp.server.gateway import Gateway
 
     end_by_itself()
@@ -281,6 +282,8 @@ def serve(
     listen.certificate()
     values, catalogue = resolve(given, data)
     settings_for(data, values, catalogue)
+    if copies is not None and skip_to is None:
+        check_copies(data / CHECKPOINTS, copies)
     sockets = listen.sockets()
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     with lock_folder(data):

@@ -266,6 +266,18 @@ def round_of(checkpoint: Path) -> int:
     return int(checkpoint.stem.removeprefix("round-"))
 
 
+def check_copies(folder: Path, copies: Path) -> None:
+    """Refuse copies of later rounds than a server has had: each new one would be dropped as old."""
+    newest, copied = (
+        max(map(round_of, checkpoints(each)), default=-1) for each in (folder, copies)
+    )
+    if copied > newest:
+        raise ValueError(
+            f"{copies} has a checkpoint of round {copied}, {folder} has none so late. After a "
+            f"restore copy those there first; a new server needs another folder for its copies."
+        )
+
+
 def copy_checkpoints(folder: Path, copies: Path) -> None:
     """Bring another folder up to the checkpoints of this one; from there they can be restored.
 
