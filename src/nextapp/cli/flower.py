@@ -24,6 +24,7 @@ from nextapp.cli.serve import (
     when_rounds_end,
 )
 from nextapp.server.flower.gateway_rounds import Pace
+from nextapp.server.issuing import KeyRules
 from nextapp.settings import setting
 
 if TYPE_CHECKING:
@@ -79,12 +80,7 @@ skip_to = option(
     help="Port of the first gateway; the others follow. 0: free ones.",
 )
 @rounds
-@option(
-    "--reports-per-period",
-    type=click.IntRange(1, 100),
-    default=1,
-    help="Reports that a phone may send in a key's period.",
-)
+@options_of(KeyRules, "keys")
 @federation_options
 @skip_to
 def up(
@@ -93,7 +89,7 @@ def up(
     tls: bool,
     port: int,
     rounds: int,
-    reports_per_period: int,
+    keys: KeyRules,
     given: dict[str, Any],
     skip_to: int,
 ) -> None:
@@ -110,7 +106,7 @@ def up(
         _, made = create_or_resume(coordinator, *resolve(given, coordinator))
         loopback = Loopback(
             data, n_gateways=gateways, tls=tls, port=port, rounds=rounds, skip_to=skip_to, say=_say,
-            gateway_options=("--reports-per-period", str(reports_per_period)),
+            gateway_options=[f"--{n.replace('_', '-')}={v}" for n, v in vars(keys).items()],
         )  # fmt: skip
         trust = f" --ca {loopback.authority}" if loopback.authority else ""
         with loopback:
@@ -122,7 +118,7 @@ def up(
                 _say(
                     f"  {url}  codes for its phones: nextapp enrol-code {data / name} --uses 10\n"
                     f"      phones to try: nextapp play-phones --server {url}{trust} --phones 100 "
-                    f"--rounds {reports_per_period} --data {data / name}"
+                    f"--rounds {keys.reports_per_period} --data {data / name}"
                 )
             _say(f"  what every process says is in {loopback.processes.logs}")
             loopback.wait()

@@ -231,9 +231,7 @@ class Vault:
             busy_seconds=busy_seconds, leave_damaged=leave_damaged,
         )  # fmt: skip
         identity = path.with_name(GATEWAY_ID)
-        name = (
-            identity.read_text(encoding="ascii", errors="replace") if identity.exists() else REGION
-        )
+        name = identity.read_text("ascii", "replace") if identity.exists() else REGION
         self.keys = TokenKeys(self.database, name.strip())
         self.devices = Devices(self.database, self.keys)
         self._in_order = (-1, 0)  # round, and how many groups of its reports tell no order
