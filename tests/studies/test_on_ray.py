@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -89,17 +90,19 @@ def test_a_cluster_that_is_there_is_joined_and_its_second_node_works_too(tmp_pat
     """RAY_ADDRESS names it; two real nodes of one processor each, and the same Q."""
     folder = Path(tempfile.mkdtemp(prefix="ray"))  # its sockets allow no long name
     own = ["--num-cpus=1", "--block"]
+    secret = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    environment = os.environ | secret
     try:
         with ExitStack() as ending:
             started = [*own, "--head", "--port=0", "--include-dashboard=false"]
-            ray_node(ending, *started, f"--temp-dir={folder}")
+            ray_node(ending, environment, *started, f"--temp-dir={folder}")
             address = folder / "ray_current_cluster"
             wait_until(lambda: address.exists() and bool(address.read_text()))
-            environment = os.environ | {"RAY_ADDRESS": address.read_text()}
-            ray_node(ending, *own, f"--address={address.read_text()}")
+            where = address.read_text()
+            ray_node(ending, environment, *own, f"--address={where}")
             found = subprocess.run(
-                [sys.executable, __file__], env=environment, capture_output=True, text=True,
-                check=False, timeout=600,
+                [sys.executable, __file__], env=environment | {"RAY_ADDRESS": where},
+                capture_output=True, text=True, check=False, timeout=600,
             )  # fmt: skip
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -109,11 +112,11 @@ def test_a_cluster_that_is_there_is_joined_and_its_second_node_works_too(tmp_pat
     assert spread == run(SETTINGS)["sha256_of_app_vectors"]
 
 
-def ray_node(ending, *words):
+def ray_node(ending, environment, *words):
     """`ray start`, ended with the stack by its process id: `ray stop` would end other clusters."""
     node = subprocess.Popen(
         [Path(sys.executable).with_name("ray"), "start", "--disable-usage-stats", *words],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment,
     )  # fmt: skip
     ending.callback(node.wait, 120)
     ending.callback(node.terminate)
