@@ -70,6 +70,19 @@ def test_every_command_is_taken_with_its_values(page, line, tmp_path, monkeypatc
     command.make_context(name, list(words))
 
 
+def test_a_process_that_issues_tokens_has_an_operators_port_of_its_own():
+    """With the server's it does not start; with none the alarm NextappNoReports never sounds."""
+    files = ["deploy/nginx.conf", "docs/how-to/commands.md", "src/nextapp/cli/serve.py"]
+    whole = "".join((ROOT / file).read_text(encoding="utf-8") for file in files)
+    lines = re.findall(r"nextapp (issue --data[^`\"\n]*)", whole)
+    assert len(lines) == len(files)
+    for words in map(shlex.split, lines):
+        context = app.make_context("nextapp", words, resilient_parsing=True)
+        _, command, _ = app.resolve_command(context, words[:1])
+        given = command.make_context("issue", words[1:]).params
+        assert given["operator"] not in {ListenOptions.operator, "off"}
+
+
 def test_other_commands_name_files_and_services_that_there_are():
     made = {"deploy/tls/", "deploy/tls", "deploy/operator-secret", "deploy/"}
     units = {path.name for path in (ROOT / "deploy").iterdir()}

@@ -305,7 +305,7 @@ def serve(
         listen.say(f"stopped at round {federation.coordinator.round}; start again to continue.")
 
 
-@command("nextapp issue --data federation --port 8444 --operator off")
+@command("nextapp issue --data federation --port 8444 --operator 127.0.0.1:9465")
 @option("--data", type=FOLDER, required=True, help="Folder of a server that runs.")
 @option("--enrolled-days", type=float, default=365.0, help="Days that a phone stays enrolled.")
 @options_of(ListenOptions, "listen")
