@@ -288,7 +288,9 @@ def test_other_rules_hold_at_once_and_for_the_rounds_that_come(tmp_path):
         until(lambda: client.round() == 1)
         assert server.metric("nextapp_round_goal") == 2
         assert run("close-round", tmp_path)[0] == 1  # no report yet, and one is the least
+        assert "at most 2: a report in every round, the open" in run("status", tmp_path)[1]
         assert client.report(tokens[2], report_of(2, 1, by=tokens[2])) == (201, "accepted")
+        assert "at most 4: a report in every round, the open" in run("status", tmp_path)[1]
         assert run("close-round", tmp_path)[0] == 0
         until(lambda: client.round() == 2)
         server.stop()

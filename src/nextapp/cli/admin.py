@@ -72,6 +72,7 @@ def status(data: Path, json: Path | None) -> None:
     if json == Path("-"):
         return
     round, rules, spent = found["round"], found["round"]["rules"], found["accounting"]
+    worst = spent["epsilon_worst_case"] + found["epsilon"] * (round["n_reports"] > 0)
     rows = [
         ["round", f"{round['number']:,}, opened {_moment(round['opened'])}"],
         ["reports", f"{round['n_reports']:,} of {round['goal']:,}, at least {rules['minimum']:,}"],
@@ -84,7 +85,7 @@ def status(data: Path, json: Path | None) -> None:
             f"{spent['rounds_stepped']:,} with a step, {spent['rounds_passed_over']:,} without",
         ],
         ["reports so far", f"{spent['reports']:,}"],
-        ["ε of a phone", f"at most {spent['epsilon_worst_case']:g}: in every round so far"],
+        ["ε of a phone", f"at most {worst:g}: a report in every round, the open one included"],
         ["takes reports", "no: draining" if found["draining"] else "yes, while it runs"],
     ]
     screen.out.print(Table.of_text(["", ""], rows).terminal(header=False))

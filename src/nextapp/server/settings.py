@@ -38,7 +38,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 """What may be learnt, and the defaults that go with it.
 
 crowd: what follows what, for phones that predict by their habits. ε 1 is what phones allow for a
-report and a day unless their owners say otherwise, and 10 is what they allow for life.
+report, a day and a life unless their owners say otherwise.
 seqmf: the paper's app vectors. What a report is and what it costs has no default there.
 """
 
