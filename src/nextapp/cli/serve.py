@@ -102,7 +102,7 @@ class ListenOptions:
     port: int = setting(8443, "Port for phones; 0 takes a free one.")
     cert: Path | None = setting(None, "TLS certificate chain, PEM.")
     key: Path | None = setting(None, "Private key of the certificate, PEM.")
-    trust_proxy: str = setting("", "Proxies whose X-Forwarded-For is trusted.", metavar="ADDRESSES")
+    trust_proxy: str = setting("", "Proxies whose X-Forwarded-For is trusted.")
     operator: str = setting("127.0.0.1:9464", "Metrics and health, or off.", metavar="HOST:PORT")
     log: Form = setting("plain", "Form of the log: plain or json.")
 
