@@ -28,7 +28,7 @@ quick: $(READY)
 	$(BIN)/python -m pytest -n 2 -m "not sweep and not slow" tests/paper tests/test_wire.py tests/test_randomness.py tests/test_draws.py \
 	  tests/privacy tests/learners tests/phone
 
-# The fleet's kernels on this machine's card, and how fast they are; needs pip install 'nextapp[gpu]'.
+# The fleet's kernels on this machine's card, and how fast they are; needs the extra gpu.
 # make test runs the same tests with the kernels compiled for the processor.
 gpu-test: $(READY)
 	NEXTAPP_TEST_DEVICE=gpu $(BIN)/python -m pytest tests/fleet/test_gpu_fleet.py

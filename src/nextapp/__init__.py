@@ -5,7 +5,7 @@ The public API can be imported from here; modules are loaded on first use::
 
     from nextapp import Client, Limits, Phone, Store     # a phone; needs only NumPy
     from nextapp import mechanism, Broadcast, Report     # messages and their privacy
-    from nextapp import read_log, evaluate               # evaluation; pip install 'nextapp[lab]'
+    from nextapp import read_log, evaluate               # evaluation; the extra lab
 
 What is where: ARCHITECTURE.md.
 """

@@ -30,7 +30,7 @@ from nextapp.audit.accounting import (
 
 needs_pld = pytest.mark.skipif(
     importlib.util.find_spec("dp_accounting") is None,
-    reason="needs dp-accounting: pip install 'nextapp[lab]'",
+    reason="needs dp-accounting, of nextapp[lab]",
 )
 
 
@@ -337,7 +337,7 @@ def test_a_plan_holds_every_figure_and_what_the_shuffle_rests_on():
 @pytest.mark.parametrize("module", ["scipy.stats", "dp_accounting.pld.pld_pmf"])
 def test_a_missing_library_is_named_with_the_line_that_installs_it(monkeypatch, module):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'nextapp\[lab\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"install nextapp\[lab\] \(docs/install.md\)"):
         total_loss(1.1, reports=2, phones=10, delta=1e-6)
 
 

@@ -132,7 +132,7 @@ def test_account_shows_the_plan(run, tmp_path):
 def test_account_names_the_pip_line_where_dp_accounting_is_missing(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "dp_accounting.pld.pld_pmf", None)
     text = run("account", "--epsilon", 4.5, "--reports", 3, "--phones", 292, code=1)
-    assert "this needs dp_accounting, which is not installed: pip install 'nextapp[lab]'" in text
+    assert "this needs dp_accounting, which is not installed: install nextapp[lab]" in text
     assert "Traceback" not in text
 
 

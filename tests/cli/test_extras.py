@@ -125,7 +125,7 @@ def test_a_missing_library_is_one_line_that_names_the_extra(tmp_path, blocked, w
     assert done.returncode == 1
     [line] = done.stderr.splitlines()
     assert says in line
-    assert line.endswith(f"pip install 'nextapp[{EXTRAS[blocked]}]'")
+    assert line.endswith(f"install nextapp[{EXTRAS[blocked]}] (docs/install.md)")
     assert not os.listdir(tmp_path)
 
 
@@ -134,14 +134,14 @@ def test_what_flower_brings_is_asked_for_at_once(tmp_path):
     done = run(["cryptography"], "flower", "certificate", "f", "localhost", cwd=tmp_path)
     assert done.returncode == 1
     assert done.stderr.endswith("needs cryptography, which is not installed: "
-                                "pip install 'nextapp[flower]'\n")  # fmt: skip
+                                "install nextapp[flower] (docs/install.md)\n")  # fmt: skip
 
 
 def test_without_click_the_command_says_what_to_install(tmp_path):
     done = run(["click"], "--version", cwd=tmp_path)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    assert "pip install 'nextapp[serve]'" in done.stderr
+    assert "for a server alone nextapp[serve]" in done.stderr
 
 
 def test_completion_stays_silent_where_a_library_is_missing(tmp_path):

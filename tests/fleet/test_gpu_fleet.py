@@ -279,7 +279,7 @@ def test_what_a_card_does_not_do_is_refused_in_words(rng, card):
 def test_without_the_library_the_error_has_the_install_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
     first_card.cache_clear()
-    with pytest.raises(NoGpu, match=r"pip install 'nextapp\[gpu\]'"):
+    with pytest.raises(NoGpu, match=r"install nextapp\[gpu\] \(docs/install.md\)"):
         check_device("gpu")
     with pytest.raises(ValueError, match="unknown device 'tpu'"):
         check_device("tpu")
@@ -292,4 +292,4 @@ def test_a_command_without_the_library_ends_at_once_with_the_install_line(monkey
     app = importlib.import_module("nextapp.cli.commands").app
     out = testing.CliRunner().invoke(app, ["simulate", "--phones", "1000000", "--device", "gpu"])
     assert out.exit_code == 1
-    assert out.output == "error: device 'gpu' needs CuPy: pip install 'nextapp[gpu]'\n"
+    assert out.output == "error: device 'gpu' needs CuPy: install nextapp[gpu] (docs/install.md)\n"

@@ -18,9 +18,7 @@ from nextapp.predictor import Habits
 CHROMIUM = os.environ.get("NEXTAPP_CHROMIUM") or shutil.which("chromium")
 if CHROMIUM is None:
     pytest.skip("no browser here: apt-get install -y chromium", allow_module_level=True)
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="no Playwright here: pip install 'nextapp[browser]'"
-)
+playwright = pytest.importorskip("playwright.sync_api", reason="no Playwright here: make page")
 
 ARGUMENTS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",

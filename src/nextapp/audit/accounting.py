@@ -11,7 +11,7 @@ is at most δ. Two kinds of totals::
                bound by privacy loss distributions (PLD)
     shuffled   the server sees the reports of each round without senders, one from every phone
 
-Needs SciPy and Google's dp-accounting: ``pip install 'nextapp[lab]'``.
+Needs SciPy and Google's dp-accounting, of the extra ``lab``.
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ def _lab(module: str) -> Any:
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"accounting needs {module.partition('.')[0]}, which is not installed: "
-            f"pip install 'nextapp[lab]'",
+            "install nextapp[lab] (docs/install.md)",
             name=error.name,
         ) from error
 

@@ -32,8 +32,8 @@ def main() -> None:
         except ModuleNotFoundError as error:
             sys.exit(
                 f"The command needs {error.name}, which is not installed. The base install is what "
-                f"a phone carries (python -m nextapp.phone); for all commands: pip install "
-                f"'nextapp[lab]', for a server alone: pip install 'nextapp[serve]'"
+                f"a phone carries (python -m nextapp.phone). For all commands install "
+                f"nextapp[lab], for a server alone nextapp[serve] (docs/install.md)"
             )
         app()
     except KeyboardInterrupt:

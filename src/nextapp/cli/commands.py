@@ -277,7 +277,7 @@ def missing_library(extra: str | None = None) -> Iterator[None]:
             raise  # not an optional library: a broken install or a bug
         show_error(
             f"this needs {library}, which is not installed: "
-            f"pip install 'nextapp[{extra or EXTRAS[library]}]'"
+            f"install nextapp[{extra or EXTRAS[library]}] (docs/install.md)"
         )
         raise click.exceptions.Exit(1) from error
 
@@ -529,7 +529,7 @@ def json_file(command: F) -> F:
 
 
 seed = option("--seed", type=int, default=0, help="Random seed.")
-device = option("--device", default="cpu", help="cpu, or gpu (needs pip install 'nextapp[gpu]').")
+device = option("--device", default="cpu", help="cpu, or gpu (needs the extra nextapp[gpu]).")
 
 
 ZONE_HELP = "Time zone of local times. Default: of tables UTC, else this machine's."

@@ -73,7 +73,7 @@ def test_the_bundle_has_no_code_and_asks_for_nothing_to_be_installed(tmp_path):
 
 def test_without_flower_the_pip_line_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'nextapp\[flower\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"install nextapp\[flower\] \(docs/install.md\)"):
         launching.superlink("127.0.0.1", 9092, tmp_path / "state.db")
 
 

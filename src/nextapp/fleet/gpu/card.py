@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-INSTALL = "pip install 'nextapp[gpu]'"
 _HERE = Path(__file__).parent
 _INCLUDE = re.compile(r'^#include "(\w+\.cuh)"$', re.MULTILINE)
 _STANDARD = "-std=c++17"
@@ -53,13 +52,15 @@ class Card:
         try:
             import cupy
         except ImportError as error:
-            raise NoGpu(f"device 'gpu' needs CuPy: {INSTALL}") from error
+            raise NoGpu(
+                "device 'gpu' needs CuPy: install nextapp[gpu] (docs/install.md)"
+            ) from error
         try:
             n_cards = cupy.cuda.runtime.getDeviceCount()
         except cupy.cuda.runtime.CUDARuntimeError as error:
             raise NoGpu(
                 f"device 'gpu' needs an NVIDIA card and its driver, and CUDA finds none ({error}); "
-                f"device 'cpu' needs neither. {INSTALL} installs the library, not the driver."
+                f"device 'cpu' needs neither. nextapp[gpu] has the library, not the driver."
             ) from error
         if n_cards == 0:
             raise NoGpu("device 'gpu' needs an NVIDIA card, and CUDA finds none; say 'cpu'.")

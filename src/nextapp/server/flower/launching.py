@@ -209,7 +209,8 @@ def _tool(name: str) -> str:
     path = Path(sys.executable).parent / name
     if not path.exists():
         raise ModuleNotFoundError(
-            f"{name} is not installed beside {sys.executable}: pip install 'nextapp[flower]'",
+            f"{name} is not installed beside {sys.executable}: install nextapp[flower] "
+            f"(docs/install.md)",
             name="flwr",
         )
     return str(path)
