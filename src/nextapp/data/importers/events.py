@@ -223,7 +223,7 @@ def _notes(
     words = {
         "home": "home screens",
         "passing": "system windows and loggers",
-        "events": "rows that are not apps",
+        "events": "notifications, screens and other events",
     }
     parts = [f"{words[kind]}: {n:,}" for kind, n in sorted(out.items())]
     if parts:
