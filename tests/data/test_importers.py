@@ -187,7 +187,7 @@ def test_app_usage_in_its_five_forms_of_dates_newest_first(days, clocks, dates):
             ("Maps, ä", utc("2020-02-09 00:29:29")),
         ]
         assert any("newest first" in note for note in found.notes)
-        assert any("not apps: 2" in note for note in found.notes)
+        assert any("other events: 2" in note for note in found.notes)
 
 
 def test_days_and_months_are_told_apart_by_a_number_above_12_or_by_the_order():
@@ -330,7 +330,7 @@ def test_rows_on_notifications_and_screens_are_known_by_their_shape(words):
     counts = Counter(launch.app for launch in found.launches)
     assert counts == {"Mail": 15, "Maps": 15, "Chat": 15, "Minesweeper (Classic)": 15}
     (note,) = (each for each in found.notes if each.startswith("left out, no apps"))
-    assert "rows that are not apps: 80;" in note
+    assert "notifications, screens and other events: 80;" in note
     assert f"{words['tells'].split(' ({')[0].split(' （')[0]} (…) 40" in note
 
 
@@ -875,7 +875,7 @@ def test_a_nested_column_is_named_with_a_dot(tmp_path, text):
         UnreadableLog, match=r"the columns are 'at', 'meta.app'.*--app-column meta.app"
     ):
         read_log(path, time_column="at")
-    with pytest.raises(UnreadableLog, match=r"timestamp and app_name \(under other names"):
+    with pytest.raises(UnreadableLog, match=r"--time-column NAME --app-column NAME writes one"):
         read_any(Content(text.encode(), "f"))
     import polars
 
@@ -883,6 +883,37 @@ def test_a_nested_column_is_named_with_a_dot(tmp_path, text):
     frame.write_parquet(tmp_path / "log.parquet")
     for source in (frame, tmp_path / "log.parquet"):
         assert read_log(source, **columns).time.tolist() == log.time.tolist()
+
+
+def test_every_reader_unpacks_gzip_and_skips_the_line_of_excel_and_blanks_beside_names(tmp_path):
+    lines = "sep=;\n\ntimestamp; app_name\n2024-01-02 10:00:00; Mail\n2024-01-02 10:01:00; Maps\n"
+    records = json.dumps([{"time": 1700000000, "app": "Mail"}, {"time": 1700000060, "app": "Maps"}])
+    for text, apps in ((DUMPSYS, None), (lines, ["Mail", "Maps"]), (records, ["Mail", "Maps"])):
+        path = tmp_path / "log.gz"
+        path.write_bytes(gzip.compress(text.encode()))
+        log = read_log(path)
+        read = read_any(Content.of_file(path))
+        assert [log.apps[app] for app in log.app] == [each.app for each in read.launches]
+        assert apps is None or list(log.apps) == apps
+
+
+def test_a_date_and_a_time_in_two_columns_are_a_time(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("Date,Time,App\n2024-01-02,10:00:00,Mail\n2024-01-02,10:01:00,Maps\n")
+    assert [launch.app for launch in read_any(Content.of_file(path)).launches] == ["Mail", "Maps"]
+    first, second = read_log(path).time.tolist()
+    assert second - first == 60_000
+    path.write_text("User,Date,Time,App\na,2024-01-02,10:00:00,Mail\n")
+    with pytest.raises(UnreadableLog, match="columns are 'User', 'Date'"):  # not all of one person
+        read_log(path)
+
+
+def test_days_of_a_spreadsheet_are_no_seconds(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("timestamp,app_name\n45293.4166,Mail\n45293.5,Maps\n")
+    for reader in (read_log, lambda path: read_any(Content.of_file(path))):
+        with pytest.raises(UnreadableLog, match="a spreadsheet counts days"):
+            reader(path)
 
 
 @pytest.mark.parametrize("as_list", [False, True])

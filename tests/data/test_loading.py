@@ -597,7 +597,10 @@ def test_a_table_loads_as_python_reads_it(
         return (moment - datetime(1970, 1, 1)) // timedelta(milliseconds=1)
 
     read = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    expected = [(row["user_id"], whole_ms(row["timestamp"]), row["app_name"]) for row in read]
+    expected = [
+        (row["user_id"].strip(" "), whole_ms(row["timestamp"]), row["app_name"].strip(" "))
+        for row in read
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loading, "BLOCK_BYTES", block_bytes)
         log = read_log(path)

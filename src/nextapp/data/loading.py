@@ -133,8 +133,7 @@ def read_log(
         blocks = _blocks_of_frame(frame.lazy(), THE_FRAME, "a table", columns, dates)
         return _log_of_blocks(blocks, THE_FRAME, zone, not_apps, skip=skip_bad_rows)
     with as_file(source) as path:
-        with path.open("rb") as start:
-            head = start.read(1 << 16)
+        head = lines.first_bytes(path, 1 << 16)
         is_parquet = head.startswith(b"PAR1")
         text = Content(head, "").text
         is_table = is_parquet or lines.looks_like_table(text) or lines.is_json_lines(text)
@@ -186,6 +185,9 @@ def _log_of_blocks(
         parts.append(part)
     launches = pl.concat(parts) if parts else pl.DataFrame(schema=LAUNCHES)
     n_rows = len(launches)
+    if n_rows:
+        earliest, latest = launches.select(pl.min("ms"), last=pl.max("ms")).row(0)
+        lines.check_days(earliest, latest, str(file))
     if n_rows and not_apps is not None:
         apps = [app for app in launches["app"].unique() if not not_apps.kind(app)]
         launches = launches.filter(pl.col("app").is_in(apps))
@@ -224,6 +226,7 @@ def _launches_at_once(frame: pl.DataFrame, tally: Counter[str]) -> pl.DataFrame 
     for role in ("user", "app"):
         if frame[role].null_count() or (frame[role].str.strip_chars() == "").any():
             return None
+    frame = frame.with_columns(pl.col("user", "app").str.strip_chars(" "))
     ms = _milliseconds(frame["time"])
     if ms.null_count() or not ms.is_between(0, LATEST_MS).all():
         return None
@@ -262,7 +265,8 @@ def _of_numbers(values: pl.Series) -> pl.Series:
 def _text_blocks(path: Path, columns: Columns, dates: DateOrder | None) -> Iterator[Block]:
     with _text_stream(path) as (stream, file):
         number, first = next(
-            ((i, line) for i, line in enumerate(stream, start=1) if line.strip(b"\r\n")), (0, b"")
+            ((i, line) for i, line in enumerate(stream, start=1) if not lines.is_blank(line)),
+            (0, b""),
         )
         first, _ = _in_utf8(first.removeprefix(codecs.BOM_UTF8))
         if not first.strip(b"\r\n"):
@@ -306,19 +310,20 @@ def _in_utf8(data: bytes) -> tuple[bytes, str]:
 def _text_stream(path: Path) -> Iterator[tuple[IO[bytes], str]]:
     """The uncompressed, unarchived bytes of a file, and their name for messages."""
     try:
+        start = lines.first_bytes(path, 4096)
+        is_tar = start[257:262] == b"ustar"
+        if not is_tar and find_encoding(start).startswith("utf-16"):
+            yield io.BytesIO(Content.of_file(path).unzip().text.encode()), str(path)
+            return
+        if start.lstrip().startswith(b"["):
+            content = Content.of_file(path).unzip()
+            if content.is_records:
+                yield io.BytesIO(content.as_json_lines().data), str(path)
+                return
         with path.open("rb") as plain:
-            start = plain.read(4096)
-            if find_encoding(start).startswith("utf-16"):
-                yield io.BytesIO(Content.of_file(path).text.encode()), str(path)
-                return
-            if start.lstrip().startswith(b"[") and Content.of_file(path).is_records:
-                yield io.BytesIO(Content.of_file(path).as_json_lines().data), str(path)
-                return
-            is_gzip = start.startswith(b"\x1f\x8b")
+            is_gzip = plain.read(2) == b"\x1f\x8b"
             plain.seek(0)
             stream = cast(IO[bytes], gzip.GzipFile(fileobj=plain)) if is_gzip else plain
-            is_tar = stream.read(262)[257:] == b"ustar"
-            stream.seek(0)
             if not is_tar:
                 yield stream, str(path)
                 return

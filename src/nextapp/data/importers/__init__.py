@@ -25,6 +25,9 @@ from nextapp.data.importers.content import (
     Content,
     DateOrder,
     UnreadableLog,
+    check_days,
+    first_bytes,
+    is_blank,
     is_json_lines,
     launches_of_rows,
     list_names,
@@ -92,12 +95,11 @@ def import_file(
     Only the beginning of a text decides about None, so that a large table is not read twice.
     ``dates`` is the order of day and month in dates such as 3/4/2024, where nothing else tells.
     """
-    with path.open("rb") as file:
-        head = Content(file.read(_HEAD_BYTES), str(path), dates=dates)
+    head = Content(first_bytes(path, _HEAD_BYTES), str(path), dates=dates)
     check_not_foreign(head.data, head.name)
     if not (_is_no_text(head) or any(form.recognise(head) for form in _TEXTS)):
         return None
-    return import_content(Content.of_file(path, dates), zone=zone, not_apps=not_apps)
+    return import_content(Content.of_file(path, dates).unzip(), zone=zone, not_apps=not_apps)
 
 
 def import_content(
@@ -157,7 +159,8 @@ def read_any(
     columns = f" If it is a table, its columns are {list_names(names)}." if names[1:] else ""
     raise UnreadableLog(
         f"{content.name}: not recognised.{columns} Looked for: {list_formats()}; CSV or JSON lines "
-        f"with timestamp and app_name (under other names: nextapp data convert)."
+        f"with timestamp and app_name (nextapp data convert --time-column NAME --app-column NAME "
+        f"writes one from other names)."
     )
 
 
@@ -168,7 +171,7 @@ def _read_table(content: Content, zone: Zone, not_apps: NotApps | None) -> Impor
     person, this machine's zone does.
     """
     lines = content.text.encode().split(b"\n")
-    first = next(number for number, line in enumerate(lines) if line.strip())
+    first = next(number for number, line in enumerate(lines) if not is_blank(line))
     table = table_of_header(lines[first], content.name, Columns())
     rest = lines[first + table.has_header :]
     first += 1 + table.has_header
@@ -193,6 +196,8 @@ def _read_table(content: Content, zone: Zone, not_apps: NotApps | None) -> Impor
     notes = left_out_notes(n_left_out)
     if not found:
         raise UnreadableLog(f"{content.name}: {'; '.join(notes) or 'column names but no rows'}.")
+    clocks = [1000 * each.clock for each in found]
+    check_days(min(clocks), max(clocks), content.name)
     found.sort(key=lambda each: (each.user, each.clock))
     return Imported(f"a table ({table.kind})", found, (*notes, *_about(content)))
 

@@ -41,8 +41,9 @@ def _places(rows: Sequence[Sequence[str]]) -> _Places | None:
     if not rows:
         return None
     names = [re.sub(r"[\W_]", "", field.lower()) for field in rows[0]]
-    if {"appname", "date", "time"} <= set(names):
-        return _Places(*map(names.index, ("appname", "date", "time")))
+    app = next((name for name in ("appname", "app", "packagename") if name in names), None)
+    if app and {"date", "time"} <= set(names) and not {"user", "userid"} & set(names):
+        return _Places(*map(names.index, (app, "date", "time")))
     columns = list(zip(*(row for row in rows[1:] if len(row) == len(rows[0])), strict=True))
     if not columns or len(columns[0]) < len(rows) - 1:
         return None

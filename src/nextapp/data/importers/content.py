@@ -85,6 +85,17 @@ def check_is_file(path: Path) -> None:
         )
 
 
+def first_bytes(path: Path, n: int) -> bytes:
+    """Those of a file, unpacked if it is gzip."""
+    with path.open("rb") as file:
+        start = file.read(n)
+    try:
+        is_packed = start.startswith(_GZIP)
+        return zlib.decompressobj(wbits=31).decompress(start, n) if is_packed else start
+    except zlib.error:
+        return start
+
+
 def find_encoding(data: bytes) -> str:
     """UTF-16 by its mark or its zero bytes; UTF-8; Windows-1252 where no letter is in UTF-8."""
     start = data[:4096]
@@ -310,8 +321,11 @@ _TELLING = {
 }
 """Words in the names of columns, by what they tell."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_BLANK = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\"?sep=.\"?\s*)?")
+_DAYS_OF_A_SPREADSHEET = 36_526_000, 73_051_000  # 2000 to 2100, read as milliseconds
 
 APP_USAGE, JSON_LINES = "App Usage", "JSON lines"
+_A_TIME = "a time such as 2018-01-16 06:01:05, or seconds or ms since 1970"
 NOT_UTF8 = "not UTF-8"
 NOT_JSON = "not a JSON object"
 WRONG_FIELDS = "wrong number of fields"
@@ -414,7 +428,13 @@ def is_json_lines(start: str) -> bool:
 
 
 def _first_line(text: str) -> str:
-    return text.lstrip("\ufeff\r\n").split("\n", 1)[0].strip("\r")
+    lines = (line.strip("\ufeff\r") for line in text.split("\n"))
+    return next((line for line in lines if not is_blank(line.encode("utf-8", "replace"))), "")
+
+
+def is_blank(line: bytes) -> bool:
+    """Whether a line before the header tells no names: an empty one, or the sep=; of Excel."""
+    return _BLANK.fullmatch(line) is not None
 
 
 def _json_line(line: str) -> dict[str, Any] | None:
@@ -648,7 +668,7 @@ def launches_of_rows(
             else:
                 problem, ms, offset = milliseconds(row.time, zone, month_first=table.month_first)
         if problem is None:
-            yield Launch(row.user or ME, row.app or "", ms, offset)
+            yield Launch((row.user or ME).strip(" "), (row.app or "").strip(" "), ms, offset)
         elif skip:
             tally[problem] += 1
         else:
@@ -693,6 +713,17 @@ def milliseconds(
     return None, ms, offset_at(ms / 1000, zone) if offset is None and zone else offset
 
 
+def check_days(first_ms: float, last_ms: float, file: str) -> None:
+    """Raise `UnreadableLog` where all times of a log are the days that a spreadsheet counts."""
+    least, most = _DAYS_OF_A_SPREADSHEET
+    if least < first_ms and last_ms < most:
+        raise UnreadableLog(
+            f"{file}: as seconds since 1970 all times are on its first day, "
+            f"{first_ms / 1000:.2f} to {last_ms / 1000:.2f}: a spreadsheet counts days like this. "
+            f"Give the column a format with date and time there, and save the file again."
+        )
+
+
 def _complaint(row: Row, table: Table) -> str:
     """The error message for a row: what is wrong, where, and what to do."""
     about_line = row.problem in (NOT_UTF8, NOT_JSON, WRONG_FIELDS, OPEN_QUOTE)
@@ -727,7 +758,7 @@ def _value_finding(row: Row, table: Table) -> tuple[str, str, str]:
     role, expected = {
         NO_USER: ("user", "the name of a user"),
         NO_APP: ("app", "the name of an app"),
-        NO_TIME: ("time", "a time such as 2018-01-16 06:01:05 or a number counted from 1970"),
+        NO_TIME: ("time", _A_TIME),
         FAR_TIME: ("time", "a time from 1970-01-01 to 2100-01-01"),
     }[row.problem or ""]
     return table.column(table.positions[role]), expected, _short(getattr(row, role))
