@@ -162,7 +162,8 @@ def test_a_day_is_played_beside_the_rivals(visit):
 def test_what_has_left_the_phone(visit):
     tab = visit()
     wait_for_phone(tab)
-    assert tab.is_visible("#nothing")
+    assert "one randomised report in its life" in tab.inner_text("#nothing")
+    assert tab.inner_text("#report") == "Send its report"
     assert "ε 1\n" in tab.inner_text("#budget")
     launch(tab, lambda: tab.click("#report"))
     assert not tab.is_visible("#nothing")
@@ -176,6 +177,17 @@ def test_what_has_left_the_phone(visit):
     assert tab.is_disabled("#report")
 
 
+def test_habits_that_tell_nothing_are_said_to_tell_nothing(visit):
+    tab = visit("log")
+    drawn = np.random.default_rng(0).integers(0, 8, 400)
+    rows = [f"{1_700_000_000 + 60 * n},app{app}" for n, app in enumerate(drawn)]
+    text = "\n".join(["timestamp,app_name", *rows]).encode()
+    tab.set_input_files("#file", {"name": "at-random.csv", "mimeType": "text/csv", "buffer": text})
+    tab.wait_for_selector("#portrait .sentence")
+    assert "Your habits say no more than that." in tab.inner_text("#portrait .sentence >> nth=0")
+    tab.click("#forget")
+
+
 def test_the_crowd_s_sliders(visit):
     tab = visit("crowd")
     tab.wait_for_selector("#estimate svg", timeout=PATIENCE)
@@ -184,7 +196,8 @@ def test_the_crowd_s_sliders(visit):
     assert tab.inner_text("#epsilon-value") == "1"  # what a phone accepts by itself
     assert "can say little about its phone" in tab.inner_text("#verdict")
     assert "factor of 2.7: from 50 % to 73 %" in tab.inner_text("#verdict")
-    assert "Phones allow this by themselves" in tab.inner_text("#verdict")
+    allowed = "Phones allow this by themselves, up to ε = 1 in a lifetime."
+    assert allowed in tab.inner_text("#verdict")
     tab.focus("#phones")
     with tab.expect_response("**/api/crowd"):
         for _ in range(6):

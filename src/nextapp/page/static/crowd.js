@@ -92,7 +92,7 @@ function alone({ epsilon, n_bytes }) {
   const odds = Math.exp(epsilon), sure = odds / (1 + odds);
   const much = sure < 0.65 ? "almost nothing" : sure < 0.75 ? "little" : sure < 0.96 ? "much" : "nearly everything";
   return [h("b", {}, `A single report can say ${much} about its phone. `), `Its ${n_bytes} bytes of payload raise the odds of any guess about the owner by at most a factor of ${odds < 10 ? odds.toFixed(1) : number(Math.round(odds))}: from 50 % to ${percent(sure, sure > 0.999 ? 2 : sure > 0.985 ? 1 : 0)}. `,
-    epsilon > about.epsilon ? `Phones refuse to send it, unless their owners allow more than ε = ${about.epsilon}.` : "Phones allow this by themselves, once in their lifetime."];
+    epsilon > about.epsilon ? `Phones refuse to send it, unless their owners allow more than ε = ${about.epsilon}.` : `Phones allow this by themselves, up to ε = ${about.epsilon} in a lifetime.`];
 }
 
 function curve() {
