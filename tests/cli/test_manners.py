@@ -176,7 +176,7 @@ def test_an_interval_is_drawn_where_there_is_room():
         table = intervals_table(result, room)
         cells = [row[3].strip("01 ") for row in table.rows]
         assert [len(cell) for cell in cells] == [drawn, drawn]
-    assert "nextapp and mru, level at 50.0 %." in in_short(result)
+    assert "nextapp and mru, level at 50.0%." in in_short(result)
 
 
 def test_every_command_that_takes_a_log_reads_it_by_one_door():

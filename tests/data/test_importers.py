@@ -996,3 +996,10 @@ def test_apps_that_stand_around_some_pauses_are_apps():
             for k, name in enumerate(names)
         ]
     assert len(launches(aum(rows))) == 160
+
+
+def test_one_column_cannot_be_the_time_and_the_app(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("timestamp,app_name\n2024-01-02 10:00:00,Mail\n")
+    with pytest.raises(UnreadableLog, match="must be different columns, got 'app_name', 'app_name'"):
+        read_log(path, time_column="app_name")

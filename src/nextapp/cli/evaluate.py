@@ -120,13 +120,13 @@ def in_short(result: Mapping[str, Any]) -> str:
 
     >>> figures = {"nextapp": {"HR@5": 0.953}, "mru": {"HR@5": 0.849}, "ceiling": {"HR@5": 0.99}}
     >>> in_short({"models": figures})
-    'The launched app is among the first five suggestions: nextapp 95.3 %, then mru 84.9 %.'
+    'The launched app is among the first five suggestions: nextapp 95.3%, then mru 84.9%.'
     """
     rates = {
         name: 100 * row["HR@5"] for name, row in result["models"].items() if name not in NOT_RANKED
     }
     best = sorted(rates, key=rates.__getitem__, reverse=True)[:2]
-    shown = [f"{rates[name]:.1f} %" for name in best]
+    shown = [f"{rates[name]:.1f}%" for name in best]
     words = ", then ".join(f"{name} {rate}" for name, rate in zip(best, shown, strict=True))
     if len(best) > 1 and shown[0] == shown[1]:
         words = f"{' and '.join(best)}, level at {shown[0]}"

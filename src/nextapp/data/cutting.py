@@ -109,7 +109,7 @@ class Split:
 
     @classmethod
     def parse(cls, text: str) -> Split:
-        by, _, numbers = text.partition(":")
+        by, _, numbers = str(text).partition(":")
         try:
             train, validation, test = (float(number) for number in numbers.split(","))
         except ValueError:
@@ -298,7 +298,8 @@ def _cycles_of_equal_users(users: Codes, n_cycles: int) -> Indices:
         if found[-1] + 1 < n_cycles:
             raise ValueError(
                 f"the log cannot be cut into {n_cycles} cycles with equal numbers of active users: "
-                f"even with one user per cycle there are only {found[-1] + 1}. Give fewer cycles."
+                f"even with one user per cycle there are only {found[-1] + 1}. Give fewer cycles, "
+                f"or 'days'."
             )
         return np.asarray(found, np.intp)
     n_with_less = (

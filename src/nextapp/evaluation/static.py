@@ -563,7 +563,9 @@ def summary_table(models: Mapping[str, Any]) -> Table:
             ]
             for name, row in models.items()
         ],
-        title="summary: HR@1 and HR@5 of the three tables; new of five suggestions",
+        title="summary: HR@1 and HR@5 of the three tables",
+        caption="different: another app than the open one; openings: the first of a session; new: "
+        "suggestions of five that change",
         unranked=NOT_RANKED,
     )
 

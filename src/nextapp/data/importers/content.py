@@ -549,6 +549,11 @@ def positions(header: list[str], file: str, columns: Columns) -> dict[str, int]:
                 f"It is not an export of a device either; looked for: {list_formats()}."
             )
         raise UnreadableLog(f"{file}: the columns are {list_names(header)}. {' '.join(remedies)}")
+    if len(set(found.values())) < len(found):
+        names = list_names(header[place] for place in found.values())
+        raise UnreadableLog(
+            f"{file}: user, time and app must be different columns, got {names}. Name the others."
+        )
     if "event_type" in header and header.index("event_type") not in found.values():
         found["event"] = header.index("event_type")
     return found
