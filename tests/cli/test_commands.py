@@ -128,7 +128,7 @@ def test_options_override_the_settings_file(run, tmp_path):
         (["evaluate", SMALL, "--split", "days:400,1,1,1"], "a split is written"),
         (["evaluate", "synthetic:phone=3"], "phones"),
         (["evaluate", SMALL, "--settings", "none.toml"], "none.toml"),
-        (["evaluate", SMALL, "--dates", "h"], "--dates must be day/month or month/day"),
+        (["evaluate", SMALL, "--dates", "h"], "dates must be day/month or month/day"),
         (["data", "make", "log.csv", "--out", "x.csv"], "make writes synthetic phones"),
         (["data", "make", SMALL, "--out", "x.xls"], "must end in .csv or .parquet"),
         (["train", SMALL, "--out", "quick.toml/m"], "cannot write quick.toml/m"),

@@ -165,3 +165,11 @@ def test_a_phone_and_explain_say_the_same_of_the_same_moment(
 )
 def test_what_cannot_be_explained_is_said(run, arguments, says):
     assert says in run(*arguments, code=1)
+
+
+def test_names_in_brackets_are_names_and_no_styles(run, tmp_path):
+    rows = (f"[/b],{1_700_000_000 + 30 * step},Game [/x] {step % 2}\n" for step in range(30))
+    (tmp_path / "odd.csv").write_text("user_id,timestamp,app_name\n" + "".join(rows))
+    text = run("odd.csv", "--launch", "25")
+    assert text.startswith("[/b]: 24 launches, the last of them Game [/x] 1 at")
+    assert "Launched: Game [/x] 0, suggestion number" in text

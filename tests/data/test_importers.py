@@ -1001,5 +1001,17 @@ def test_apps_that_stand_around_some_pauses_are_apps():
 def test_one_column_cannot_be_the_time_and_the_app(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("timestamp,app_name\n2024-01-02 10:00:00,Mail\n")
-    with pytest.raises(UnreadableLog, match="must be different columns, got 'app_name', 'app_name'"):
+    with pytest.raises(
+        UnreadableLog, match="must be different columns, got 'app_name', 'app_name'"
+    ):
         read_log(path, time_column="app_name")
+
+
+def test_a_wrong_order_of_dates_is_refused_and_a_city_is_answered_with_its_zone(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("timestamp,app_name\n2024-01-02 10:00:00,Mail\n")
+    with pytest.raises(ValueError, match="dates must be day/month or month/day, got 'dm'"):
+        read_log(path, dates="dm")
+    for city, zone in (("Berlin", BERLIN), ("new york", "America/New_York")):
+        with pytest.raises(ValueError, match=f"Did you mean {zone}"):
+            read_log(path, zone=city)

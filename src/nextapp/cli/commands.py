@@ -290,10 +290,8 @@ def show_error(text: str) -> None:
 def _in_words(error: Exception) -> str:
     if isinstance(error, FileNotFoundError) and error.filename is not None:
         return f"there is no file {error.filename}."
-    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
-        return f"{error.filename}: {error.strerror}."
     if isinstance(error, OSError) and error.strerror is not None:
-        return f"standard output or a temporary file: {error.strerror}."
+        return f"{error.filename or 'standard output or a temporary file'}: {error.strerror}."
     return str(error)
 
 
@@ -547,10 +545,6 @@ class LogOptions:
     zone: str | None = setting(None, ZONE_HELP)
     dates: str | None = setting(None, "Order of dates such as 3/4/2024: day/month or month/day.")
     leave_out: Path | None = setting(None, "What is not an app; see nextapp data not-apps.")
-
-    def __post_init__(self) -> None:
-        if self.dates not in (None, "day/month", "month/day"):
-            raise ValueError(f"--dates must be day/month or month/day, got {self.dates!r}.")
 
     def read(self, source: str, seed: int = 0) -> LaunchLog:
         """The log of a file or of synthetic phones; the seed is for the latter."""

@@ -164,13 +164,14 @@ def explain(
 
 def _show(name: str, result: dict[str, Any]) -> None:
     screen.out.print(
-        f"[bold]{name}[/]: {count(result['n_launches'], 'launch', 'launches')}, the last of them "
+        f"{name}: {count(result['n_launches'], 'launch', 'launches')}, the last of them "
         f"{result['last']}"
         + (
             f" at {result['when']}"
             if result["when"]
             else "; without times, they count as one session"
-        )
+        ),
+        markup=False,
     )
     shown = [
         statistic
@@ -194,7 +195,7 @@ def _show(name: str, result: dict[str, Any]) -> None:
     if result["launched"] is not None:
         place = result["place"]
         rank = f"suggestion number {place}" if place else "an app new to this phone"
-        screen.out.print(f"\nLaunched: {result['launched']}, {rank}.")
+        screen.out.print(f"\nLaunched: {result['launched']}, {rank}.", markup=False)
     if result["moment"]:
         screen.out.print(
             f"Predicted for {result['moment']}, with the open app, as by nextapp phone predict "

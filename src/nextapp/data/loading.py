@@ -117,6 +117,8 @@ def read_log(
         If the file cannot be read at all, or has no launch.
     FileNotFoundError
     """
+    if dates not in (None, "day/month", "month/day"):
+        raise ValueError(f"dates must be day/month or month/day, got {dates!r}.")
     if isinstance(source, str) and source.startswith("synthetic:"):
         from nextapp.data import synthetic  # needs SciPy
 
@@ -143,9 +145,11 @@ def read_log(
             imported = _import_log(path, zone, not_apps, dates)
             if imported is not None:
                 return imported
-        blocks = (
-            _parquet(path, columns, dates) if is_parquet else _text_blocks(path, columns, dates)
-        )
+        if is_parquet:
+            scan = pl.scan_parquet(path, glob=False)
+            blocks = _blocks_of_frame(scan, str(path), "Parquet", columns, dates)
+        else:
+            blocks = _text_blocks(path, columns, dates)
         return _log_of_blocks(blocks, path, zone, not_apps, skip=skip_bad_rows)
 
 
@@ -312,14 +316,12 @@ def _text_stream(path: Path) -> Iterator[tuple[IO[bytes], str]]:
     try:
         start = lines.first_bytes(path, 4096)
         is_tar = start[257:262] == b"ustar"
-        if not is_tar and find_encoding(start).startswith("utf-16"):
-            yield io.BytesIO(Content.of_file(path).unzip().text.encode()), str(path)
-            return
-        if start.lstrip().startswith(b"["):
+        is_utf16 = not is_tar and find_encoding(start).startswith("utf-16")
+        if is_utf16 or start.lstrip().startswith(b"["):
             content = Content.of_file(path).unzip()
-            if content.is_records:
-                yield io.BytesIO(content.as_json_lines().data), str(path)
-                return
+            content = content.as_json_lines() if content.is_records else content
+            yield io.BytesIO(content.text.encode()), str(path)
+            return
         with path.open("rb") as plain:
             is_gzip = plain.read(2) == b"\x1f\x8b"
             plain.seek(0)
@@ -388,11 +390,6 @@ def _cut_at_once(block: bytes, table: Table) -> pl.DataFrame | None:
 
 
 # --- Parquet, data frames
-
-
-def _parquet(path: Path, columns: Columns, dates: DateOrder | None) -> Iterator[Block]:
-    scan = pl.scan_parquet(path, glob=False)
-    return _blocks_of_frame(scan, str(path), "Parquet", columns, dates)
 
 
 def _blocks_of_frame(

@@ -48,13 +48,11 @@ def find_zone(name: str | None) -> Zone:
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError):
-        names = sorted(available_timezones())
-        city = f"/{name.replace(' ', '_').lower()}"
-        near = next((other for other in names if other.lower().endswith(city)), None)
-        near = near or nearest(name, names, least=0.7)
+        cities = {zone.rpartition("/")[2]: zone for zone in sorted(available_timezones())}
+        near = nearest(name.rpartition("/")[2].replace(" ", "_"), cities, least=0.7)
         raise ValueError(
             f"a time zone must be a name like Europe/Berlin or America/New_York, or UTC; got "
-            f"{name!r}." + (f" Did you mean {near}?" if near else "")
+            f"{name!r}." + (f" Did you mean {cities[near]}?" if near else "")
         ) from None
 
 

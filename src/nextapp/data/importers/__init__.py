@@ -96,7 +96,6 @@ def import_file(
     ``dates`` is the order of day and month in dates such as 3/4/2024, where nothing else tells.
     """
     head = Content(first_bytes(path, _HEAD_BYTES), str(path), dates=dates)
-    check_not_foreign(head.data, head.name)
     if not (_is_no_text(head) or any(form.recognise(head) for form in _TEXTS)):
         return None
     return import_content(Content.of_file(path, dates).unzip(), zone=zone, not_apps=not_apps)

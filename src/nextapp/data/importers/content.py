@@ -322,7 +322,6 @@ _TELLING = {
 """Words in the names of columns, by what they tell."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BLANK = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\"?sep=.\"?\s*)?")
-_DAYS_OF_A_SPREADSHEET = 36_526_000, 73_051_000  # 2000 to 2100, read as milliseconds
 
 APP_USAGE, JSON_LINES = "App Usage", "JSON lines"
 _A_TIME = "a time such as 2018-01-16 06:01:05, or seconds or ms since 1970"
@@ -550,9 +549,9 @@ def positions(header: list[str], file: str, columns: Columns) -> dict[str, int]:
             )
         raise UnreadableLog(f"{file}: the columns are {list_names(header)}. {' '.join(remedies)}")
     if len(set(found.values())) < len(found):
-        names = list_names(header[place] for place in found.values())
+        got = list_names(header[place] for place in found.values())
         raise UnreadableLog(
-            f"{file}: user, time and app must be different columns, got {names}. Name the others."
+            f"{file}: user, time and app must be different columns, got {got}. Name the others."
         )
     if "event_type" in header and header.index("event_type") not in found.values():
         found["event"] = header.index("event_type")
@@ -720,8 +719,7 @@ def milliseconds(
 
 def check_days(first_ms: float, last_ms: float, file: str) -> None:
     """Raise `UnreadableLog` where all times of a log are the days that a spreadsheet counts."""
-    least, most = _DAYS_OF_A_SPREADSHEET
-    if least < first_ms and last_ms < most:
+    if first_ms > 36_526_000 and last_ms < 73_051_000:  # days of 2000 to 2100 as seconds
         raise UnreadableLog(
             f"{file}: as seconds since 1970 all times are on its first day, "
             f"{first_ms / 1000:.2f} to {last_ms / 1000:.2f}: a spreadsheet counts days like this. "
