@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import re
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -497,3 +498,24 @@ def test_whatever_a_broadcast_holds_it_is_taken_or_refused_and_the_phone_goes_on
             pass
         assert sorted(phone.predict(6, with_open=True)) == sorted(set(some_apps(seed, 30)))
     assert 0 < taken < 300
+
+
+def test_what_is_no_store_and_no_number_is_answered_in_words(tmp_path):
+    file = tmp_path / "phone.db"
+    for wrong, error, says in (
+        (3, TypeError, "named by the path of its file, got 3"),
+        (tmp_path, StoreError, f"{tmp_path} is a folder"),
+        (tmp_path / "no" / "phone.db", StoreError, f"make {tmp_path / 'no'} first"),
+    ):
+        with pytest.raises(error, match=re.escape(says)):
+            Store.open_or_create(wrong)
+    with pytest.raises(TypeError, match=r"Store.open_or_create\('phone.db'\)"):
+        Phone(str(file))
+    with Phone(Store.open_or_create(file)) as phone:
+        phone.observe("Mail", NOON)
+        for n in ("3", 2.5, 0):
+            with pytest.raises(ValueError, match="n must be a whole number of 1 or more"):
+                phone.predict(n)
+        with pytest.raises(TypeError, match="shown must be several names"):
+            phone.predict(3, shown="Mail")
+        assert repr(phone) == f"Phone({str(file)!r})"

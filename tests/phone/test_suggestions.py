@@ -123,7 +123,7 @@ def test_what_is_on_the_screen_stays_unless_another_is_clearly_better(phone):
 def test_a_factor_below_one_or_none_is_refused(phone, steady):
     with pytest.raises(ValueError, match="steady must be a factor of 1 or more"):
         phone.predict(3, SOON, steady=steady)
-    with pytest.raises(ValueError, match="n must be 1 or more"):
+    with pytest.raises(ValueError, match="n must be a whole number of 1 or more"):
         phone.predict(0, SOON)
 
 

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -250,8 +251,8 @@ class PhoneCore:
         ``shown`` are the apps on the screen: each stays, at its place, unless another is ``steady``
         times as likely.
         """
-        if n < 1:
-            raise ValueError(f"n must be 1 or more, got {n!r}.")
+        if not (isinstance(n, Integral) and n >= 1):
+            raise ValueError(f"n must be a whole number of 1 or more, got {n!r}.")
         if not (math.isfinite(steady) and steady >= 1.0):
             raise ValueError(f"steady must be a factor of 1 or more, got {steady!r}.")
         apps = self.candidates

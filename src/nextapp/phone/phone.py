@@ -181,6 +181,11 @@ class Phone:
         sleep: Callable[[float], None] = time.sleep,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
+        if not isinstance(store, Store):
+            raise TypeError(
+                f"a phone needs its store, as in Phone(Store.open_or_create('phone.db')), got "
+                f"{store!r}."
+            )
         self.store = store
         self._clock = clock
         self._sleep = sleep
@@ -195,6 +200,9 @@ class Phone:
         self._saved: int  # last launch that the kept habits know
         self._solved: int  # last launch that the user vector knows
         self._load()
+
+    def __repr__(self) -> str:
+        return f"Phone({str(self.store.path)!r})"
 
     # --- launches and predictions --------------------------------------------------------------
 
@@ -261,6 +269,8 @@ class Phone:
         ``shown`` are the apps on the screen, in their places. Each stays at its place unless
         another is ``steady`` times as likely; the result is then what to show, place by place.
         """
+        if isinstance(shown, str):
+            raise TypeError(f"shown must be several names, as in ['Mail'], got the text {shown!r}.")
         self._catch_up()
         if probabilities and self._core.habits is None:
             raise ValueError("SeqMF's scores are no probabilities: predict by habits for those.")

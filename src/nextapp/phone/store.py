@@ -210,7 +210,7 @@ class Store:
         patience: float = 5.0,
         flush_after: float | None = 1.0,
     ) -> None:
-        self.path = Path(path)
+        self.path = _file_named(path)
         if not self.path.exists() or self.path.stat().st_size == 0:
             raise StoreError(
                 f"{self.path} is missing or empty. A phone is set up once, by Store.create or "
@@ -262,7 +262,7 @@ class Store:
             raise ValueError(f"window must be a finite number of seconds > 0, got {window!r}.")
         if predictor not in PREDICTORS:
             raise ValueError(unknown("predictor", predictor, PREDICTORS))
-        path = Path(path)
+        path = _file_named(path)
         if path.exists():
             raise StoreError(
                 f"{path} is there already; a new phone in its place would have its whole privacy "
@@ -298,7 +298,7 @@ class Store:
 
         Where a lost file must be noticed, since its ledger is lost too, create a phone once.
         """
-        return cls(path) if Path(path).exists() else cls.create(path, **settings)
+        return cls(path) if _file_named(path).exists() else cls.create(path, **settings)
 
     def _open(self) -> None:
         run = self._connection.execute
@@ -919,6 +919,17 @@ def check_launch(name: str, clock: float, zone: int) -> None:
     check_clock(clock)
     if not abs(zone) <= DAY:
         raise ValueError(f"zone must be within a day of UTC, in seconds, got {zone!r}.")
+
+
+def _file_named(path: str | os.PathLike[str]) -> Path:
+    """The path of a store, which is no folder and lies in one that is there."""
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"a store is named by the path of its file, got {path!r}.")
+    file = Path(path)
+    if file.is_dir() or not file.parent.is_dir():
+        wrong = "is a folder" if file.is_dir() else f"lies in no folder: make {file.parent} first"
+        raise StoreError(f"a phone's store is one file, such as phone.db; {file} {wrong}.")
+    return file
 
 
 def check_name(name: str) -> None:
