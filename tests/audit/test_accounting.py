@@ -279,7 +279,7 @@ def test_the_simple_bound_says_where_it_says_nothing():
     assert simple_bound(0.001, 310, 1e-8) is None  # holds, but ε itself is smaller
     assert simple_bound(math.inf, 10**9, 1e-8) is None
     said = without_senders(1.0, 100, 10**5)
-    assert "ε = 1 (too few) among 100 honest phones of a round, ε = 0.082 among 100,000" in said
+    assert "ε = 1, as without, among 100 honest phones of a round, ε = 0.082 among 100,000" in said
     assert "promises ε = 1 all the same" in said
 
 

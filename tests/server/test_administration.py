@@ -299,7 +299,7 @@ def test_other_rules_hold_at_once_and_for_the_rounds_that_come(tmp_path):
         assert server.metric("nextapp_round_goal") == 2
         assert "2 of 2" not in run("status", tmp_path)[1]
         words = " ".join(run("status", tmp_path)[1].split())
-        assert "(too few) among 1 honest phones of a round" in words
+        assert "as without, among 1 honest phone of a round" in words
         assert "A phone promises ε = " in words
         assert run("set", tmp_path, "--minimum", 3)[0] == 1  # above the goal
 

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nextapp.settings import count
 from nextapp.wire import Floats
 
 SMALLEST_DELTA = 1e-12
@@ -154,8 +155,8 @@ def without_senders(epsilon: float, *phones: int) -> str:
     shown = []
     for n in phones:
         bound = simple_bound(epsilon, n, DELTA)
-        less = f"ε = {epsilon:g} (too few)" if bound is None else f"ε = {bound:.2g}"
-        shown.append(f"{less} among {n:,} honest phones of a round")
+        less = f"ε = {epsilon:g}, as without," if bound is None else f"ε = {bound:.2g}"
+        shown.append(f"{less} among {count(n, 'honest phone')} of a round")
     return (
         f"Whoever sees only what the server publishes, or the reports without their senders, "
         f"learns from one report at most {', '.join(shown)}; a simple bound, at δ = {DELTA:g}. "

@@ -562,8 +562,9 @@ def import_launches(
         n_kept = phone.store.n_launches()
         days = phone.store.window / DAY
     apps = Counter(app for app, *_ in launches).most_common(_SHOWN_APPS)
+    name = "Standard input" if str(data) == "-" else data.name
     lines = [
-        f"{data.name}: {found.format}, {count(len(launches), 'launch', 'launches')}.",
+        f"{name}: {found.format}, {count(len(launches), 'launch', 'launches')}.",
         *(f"  {note}." for note in found.notes),
         f"  Most often: {', '.join(f'{app} {n:,}' for app, n in apps)}.",
         f"{count(n_new, 'launch', 'launches')} imported.",

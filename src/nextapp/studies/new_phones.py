@@ -31,7 +31,7 @@ from nextapp.predictors.nextapp import online_scores
 from nextapp.privacy.walsh import Walsh, fewest_bits
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
-from nextapp.settings import setting
+from nextapp.settings import count, setting
 from nextapp.studies.experiment import about_log, versions
 from nextapp.table import bootstrap_means, measured
 from nextapp.wire import Crowd, Floats
@@ -247,8 +247,8 @@ def _draws_of_log(settings: NewPhoneStudy, log: LaunchLog) -> Iterator[Draw]:
     n_new = round(settings.new * len(there))
     if not 0 < n_new < len(there):
         raise ValueError(
-            f"a share of {settings.new:g} of {len(there)} users leaves no new phones or no crowd: "
-            f"give a larger log or another share."
+            f"a share of {settings.new:g} of {count(len(there), 'user')} leaves no new phones or "
+            f"no crowd: give a larger log or another share."
         )
     bits = KeyedBits(settings.seed, purpose="new").generator()
     for _ in range(settings.draws):
