@@ -140,7 +140,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
 def nearest(name: str, names: Iterable[str], least: float = 0.4) -> str | None:
     """The most similar of these names, in small or capital letters; None if none is similar.
 
-    The first that begins with the name, else one whose likeness is at ``least`` so much.
+    The first that begins with the name, else the most similar one, of likeness ``least`` or more.
 
     >>> nearest("UserID", ["time", "user_id"])
     'user_id'

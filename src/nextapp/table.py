@@ -334,6 +334,11 @@ def interval(means: Floats) -> Floats:
     return np.nanquantile(means, [tail, 1 - tail], axis=0)
 
 
+def measured_mean(values: Floats, seed: int) -> dict[str, float]:
+    """The mean of values (n_users,) with its interval over users, as plain values."""
+    return measured(values.mean(), bootstrap_means(values[:, None], seed)[:, 0])
+
+
 def measured(mean: float, means: Floats) -> dict[str, float]:
     """A figure with the interval of its bootstrap means, as plain values."""
     low, high = interval(means)

@@ -30,7 +30,7 @@ from nextapp.privacy import Mechanism
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.settings import unknown
-from nextapp.table import bootstrap_means, interval, resample
+from nextapp.table import interval, measured_mean, resample
 from nextapp.wire import Broadcast, Floats, ModelSettings, Report
 
 SCALE = 0.1
@@ -118,11 +118,9 @@ def uninformed_attack(
             hits.append(float((longest & most_used).sum() / longest.sum()))
     leaks = []
     for question, by_phone in (("apps", presence), ("favourite", favourite)):
-        mean, low, high = _mean_over_phones(np.array(by_phone), seed)
+        auc_of_all = measured_mean(np.array(by_phone), seed).values()
         hit_rate = float(np.mean(hits)) if question == "favourite" else None
-        leaks.append(
-            Leak(question, "uninformed", n_reports, len(by_phone), mean, low, high, hit_rate)
-        )
+        leaks.append(Leak(question, "uninformed", n_reports, len(by_phone), *auc_of_all, hit_rate))
     return leaks
 
 
@@ -217,11 +215,6 @@ def decode_reports(mechanism: Mechanism, reports: Sequence[Report]) -> Floats:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # that of z_max = 0
         return mechanism.decode(reports)
-
-
-def _mean_over_phones(by_phone: Floats, seed: int) -> tuple[float, float, float]:
-    low, high = interval(bootstrap_means(by_phone[:, None], seed))
-    return float(by_phone.mean()), float(low[0]), float(high[0])
 
 
 def _auc_over_phones(of_true: Floats, of_false: Floats, seed: int) -> tuple[float, float, float]:

@@ -35,9 +35,9 @@ _LEAST_SHARE = 0.05  # of a command that is done before its end is estimated
 def progress(most: str = "") -> Iterator[Any]:
     """A line that shows what is being done, gone at the end. Yields report(what, done, total).
 
-    The clock is that of the whole command. How long the command will still take is told while it
-    does what begins with ``most``: equal parts that are nearly all of the rest of its work. A line
-    says so if code is compiled. Where standard error is no terminal only that line is written.
+    The clock is that of the whole command. The remaining time is shown only during steps whose name
+    starts with ``most``: equal parts that are nearly all of the remaining work. A line says so if
+    code is compiled. Where standard error is no terminal only that line is written.
     """
     if "nextapp.compiled" in sys.modules:  # without it nothing is compiled
         _announce_compiling()
@@ -136,7 +136,7 @@ def show(table: Table) -> None:
 
 
 def say_next(*commands: str) -> None:
-    """At the end of a command: what to try after it; not beside JSON, nor of standard input."""
+    """What to try after a command; nothing if output is JSON or input is standard input."""
     again = [command for command in commands if not f"{command} ".count(" - ")]
     if again and not out.quiet:
         err.print("Next: " + "\n      ".join(again), markup=False, soft_wrap=True)

@@ -41,7 +41,7 @@ LOG = logging.getLogger("nextapp.server")
 
 @dataclass(frozen=True)
 class VaultOptions(KeyRules):
-    """What holds for the devices and reports of a server."""
+    """Options for the devices and stored reports of a server."""
 
     enrolled_days: float = setting(365.0, "Days that a phone stays enrolled.", metavar="DAYS")
     new_vault: bool = setting(

@@ -67,7 +67,7 @@ LAUNCHES = {"user": pl.String, "app": pl.String, "ms": pl.Int64, "zone": pl.Int3
 Frame: TypeAlias = "pl.DataFrame | pl.LazyFrame | pd.DataFrame"
 
 Block = tuple[Table, pl.DataFrame | None, Iterator[Row]]
-"""Some rows: as columns, where Polars cut every one of them; and as they are read one by one."""
+"""Some rows: as columns if Polars could read all of them, and as an iterator of single rows."""
 
 
 def read_log(
@@ -155,7 +155,7 @@ def read_log(
 
 @contextmanager
 def as_file(source: str | PathLike[str]) -> Iterator[Path]:
-    """The path of a file that is there; for - one with what came from standard input."""
+    """The path, once the file is known to exist; for - a temporary file with standard input."""
     if str(source) != "-":
         lines.check_is_file(Path(source))
         yield Path(source)

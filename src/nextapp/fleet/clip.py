@@ -5,16 +5,14 @@ Nothing private is looked at: the phones are drawn with another seed than those 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import pairwise
 
 import numpy as np
 
 from nextapp.data import synthetic
-from nextapp.data.log import Codes
 from nextapp.model import seqmf_gradient
 from nextapp.randomness import KeyedBits
-from nextapp.wire import Broadcast, Floats
+from nextapp.wire import Broadcast
 
 
 def public_seed(seed: int) -> int:
@@ -25,23 +23,17 @@ def public_seed(seed: int) -> int:
 def public_clips(
     population: synthetic.Parameters, seed: int, broadcast: Broadcast
 ) -> dict[str, float]:
-    """A clip for each kind of ball: the median length of the gradients of synthetic phones."""
-    starts, apps = synthetic.histories(population, seed, 0, population.phones)
-    lengths = history_lengths(starts.tolist(), apps, broadcast)
-    return {ball: float(np.median(each)) for ball, each in lengths.items()}
+    """A clip for each kind of ball: the median length of F(u), eq. (12), of synthetic phones.
 
-
-def history_lengths(starts: Iterable[int], apps: Codes, broadcast: Broadcast) -> dict[str, Floats]:
-    """For each kind of ball, the lengths of F(u), eq. (12), of phones that launched anything.
-
-    Phone u's launches are ``apps[starts[u]:starts[u + 1]]``.
+    Phones without a launch do not count.
     """
+    starts, apps = synthetic.histories(population, seed, 0, population.phones)
     lengths: dict[str, list[float]] = {"linf": [], "l1": [], "l2": []}
-    for first, last in pairwise(starts):
+    for first, last in pairwise(starts.tolist()):
         if last > first:
             history = apps[first:last].astype(np.int64)
             entries = np.abs(seqmf_gradient(history, broadcast).dense())
             lengths["linf"].append(float(entries.max()))
             lengths["l1"].append(float(entries.sum()))
             lengths["l2"].append(float(np.sqrt((entries**2).sum())))
-    return {ball: np.array(found) for ball, found in lengths.items()}
+    return {ball: float(np.median(found)) for ball, found in lengths.items()}

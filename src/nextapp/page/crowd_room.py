@@ -29,7 +29,7 @@ from nextapp.studies.new_phones import (
     synthetic_phones,
     transitions_mechanism,
 )
-from nextapp.table import bootstrap_means, measured
+from nextapp.table import measured_mean
 from nextapp.wire import Crowd, Floats
 
 PHONES = (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 10_000_000)
@@ -112,11 +112,11 @@ class CrowdRoom:
             "likeness": _likeness(truth, estimate),
             "launches": list(HEADLINE),
             "n_new": len(self.new),
-            "without": _mean(self.without, self.seed),
-            "open": _mean(with_open, self.seed),
-            "private": _mean(hits, self.seed),
-            "gain": _mean(hits - self.without, self.seed),
-            "open_gain": _mean(with_open - self.without, self.seed),
+            "without": measured_mean(self.without, self.seed),
+            "open": measured_mean(with_open, self.seed),
+            "private": measured_mean(hits, self.seed),
+            "gain": measured_mean(hits - self.without, self.seed),
+            "open_gain": measured_mean(with_open - self.without, self.seed),
         }
 
     def _rows(self, crowd: Crowd) -> list[list[float]]:
@@ -132,7 +132,3 @@ def _likeness(truth: list[list[float]], estimate: list[list[float]]) -> float:
     a, b = (np.ravel(each) - np.mean(each) for each in (truth, estimate))
     size = float(np.linalg.norm(a) * np.linalg.norm(b))
     return float(a @ b) / size if size > 1e-12 else 0.0
-
-
-def _mean(values: Floats, seed: int) -> dict[str, float]:
-    return measured(values.mean(), bootstrap_means(values[:, None], seed)[:, 0])

@@ -4,8 +4,8 @@ A file or log that was deleted or replaced while it is open is no longer written
 
 Every row is under a checksum: a column ``row_sum`` of its table, or, for the few rows of a table
 that is named as ``sealed``, the one of the table ``seal``. That also counts the commits, and so
-does a small file beside (`CommitCount`): where it has counted more, commits are lost. SQLite leaves
-out all that stands behind a damaged place of its log without a word.
+does a small file beside (`CommitCount`): where it has counted more, commits are lost. SQLite
+silently drops everything behind a damaged place of its log.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Database:
             write.executemany("INSERT OR REPLACE INTO wishes VALUES (?, ?)", values.items())
 
     def damage(self) -> list[str]:
-        """What is not as it was written, in words; `VaultDamaged` where it cannot be read."""
+        """A sentence for each damaged part; `VaultDamaged` where the file cannot be read."""
         words = [row[0] for row in self.rows("PRAGMA integrity_check(10)")]
         tables = self.rows("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
         if sorted(row[0] for row in tables) != sorted(self._statements):
@@ -171,7 +171,7 @@ class Database:
         }
 
     def copy_to(self, path: Path) -> None:
-        """A consistent copy of the file, also while it is in use; it keeps no order of arrival."""
+        """A consistent copy, also while the file is in use; without the order of arrival."""
         with _storage_errors(), closing(sqlite3.connect(self.path)) as source:
             create_private(path)
             with closing(sqlite3.connect(path)) as copy:
@@ -182,7 +182,7 @@ class Database:
             count.begin(n_commits)
 
     def rewrite(self, table: str, which: str, values: Sequence[Any]) -> None:
-        """Write the rows of a table for which a condition holds anew, in the order of their keys.
+        """Rewrite the rows of a table for which a condition holds, in the order of their keys.
 
         Within a page SQLite leaves rows where they were written, in the order in which they came.
         """
@@ -211,8 +211,8 @@ class Database:
                 self._log_has_deleted = not _empty_log(other)
 
     def truncate_log(self) -> None:
-        """What was deleted shall not live on in the write-ahead log, nor the order of what was
-        written; where a reader is in the way, `tidy` sees to it."""
+        """Empty the write-ahead log, so that it keeps neither deleted rows nor the order of rows.
+        If a reader blocks this, `tidy` does it later."""
         with self._writing, _storage_errors():
             self._log_has_deleted = not _empty_log(self._writer)
 
@@ -301,7 +301,7 @@ class CommitCount:
         return _count_in(os.pread(self._file, 64, 0))
 
     def raise_to(self, n: int) -> None:
-        """Unless it is as high; one that is damaged is left for the next start to see."""
+        """Raise the count to n; a damaged count is left, so that the next start reports it."""
         fcntl.flock(self._file, fcntl.LOCK_EX)
         try:
             before = self.read()

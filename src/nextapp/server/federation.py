@@ -357,7 +357,8 @@ class Federation:
     def _list_keys(self, now: float) -> None:
         """See that the round which opens next lists keys of the vault.
 
-        Where it lists others, as after the vault was lost, no phone could report: it is skipped.
+        If it lists keys that the vault lacks (the vault was lost), no phone could report, so the
+        round is skipped.
         """
         keys, coordinator = self.vault.keys, self.coordinator
         round, listed = self.vault.round(), coordinator.keys

@@ -241,7 +241,7 @@ def check_vault(path: Path, *, leave_damaged: bool = False, new: bool = False) -
 
 
 def keep_copy(folder: Path) -> None:
-    """Keep what another version has left, as it was, before this one writes there."""
+    """Copy the folder before this version writes there, if another version wrote it."""
     written_by, copy = folder / WRITTEN_BY, folder / f"before-{__version__}"
     version = f"{__version__}\n".encode()
     if written_by.exists() and written_by.read_bytes() == version:
@@ -256,7 +256,7 @@ def keep_copy(folder: Path) -> None:
 
 
 def copy_federation(folder: Path, out: Path) -> None:
-    """Vault, identity, settings and checkpoints, those that there are, to another folder.
+    """Vault, identity, settings and checkpoints, whichever exist, to another folder.
 
     The vault is copied before the checkpoints, so these are as new or newer: the server then knows
     which steps were taken.

@@ -146,8 +146,8 @@ class Gateway:
     ``one_of_many``: other gateways open the same rounds, some a few seconds earlier, and a phone
     may have fetched its broadcast from one of those. It is then asked to come back.
 
-    ``issues_only``: for a process beside another one on the same vault, so that a proxy can keep
-    those apart who know a phone from those who get reports.
+    ``issues_only``: for a process beside another one on the same vault, so that whoever knows the
+    phones need not be whoever sees the reports.
     """
 
     def __init__(
@@ -232,7 +232,7 @@ class Gateway:
         if round.asks:
             return published
         left, grace = round.ends - self._clock(), round.rules.grace
-        # Spread, else all who come in its grace would come back in the same second.
+        # Random, or all phones refused during the grace would come back in the same second.
         raise _no_round(left + random.uniform(0.0, grace) if 0 < left <= grace else 0.0)
 
     @asynccontextmanager
@@ -311,7 +311,7 @@ class Gateway:
     def _check_report(self, published: PublishedRound, body: bytes, token: Token) -> Report:
         """A report for the current round, with the coins of its token.
 
-        Of one for an earlier round the vault knows whether it is in that round's sum.
+        A report for an earlier round passes: the vault knows whether it was counted.
         """
         try:
             report = Report.from_bytes(body)
@@ -356,7 +356,7 @@ class Gateway:
     async def _enrol(self, request: Request) -> Response:
         """Trade a code for a secret.
 
-        A wrong code costs its sender only; the bound on all together is for right codes.
+        Wrong codes are limited by address, right codes for all phones together.
         """
         now, devices = self._clock(), self.vault.devices
         try:

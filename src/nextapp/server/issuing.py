@@ -1,8 +1,8 @@
 """Who may report: enrolment codes, the secrets of devices, and the keys that sign their tokens.
 
-A device is kept as the SHA-256 of its secret: who reads the file can ask for nothing in its name.
-That it has had its tokens of a key is kept, and a hash of what it sent for them: numbers that are
-the same for any tokens.
+A device is kept as the SHA-256 of its secret, so a reader of the file cannot pretend to be it. Also
+kept are the keys of which it has had tokens, and a hash of its blinded request; neither can be
+linked to a token.
 
 There is a key for each period, made when it is due. The two latest are listed in the broadcast:
 tokens are issued by the newest, and reports taken by both, so that a token lives one period longer
@@ -84,7 +84,7 @@ class TokenKeys:
         self._database.wish(key_days=rules.key_days, key_tokens=rules.reports_per_period)
 
     def rotate(self, *, retire_all: bool = False) -> None:
-        """Let the next round have a new key; ``retire_all``: and no older one, after a restore."""
+        """Let the next round have a new key; ``retire_all`` drops all older ones, for a restore."""
         asked = self._database.wishes().get("new_key", 0)
         self._database.wish(new_key=max(asked, _RETIRE_ALL if retire_all else _ROTATE))
 

@@ -602,7 +602,7 @@ def start_log(form: Form = "plain") -> None:
 
 
 class OnceInAWhile(logging.Filter):
-    """Lets a warning through once in `seconds`, with any arguments, and counts the others.
+    """Passes one warning of each wording in `seconds`, whatever its arguments; counts the rest.
 
     Records below the level of a warning, such as the end of a round, always pass.
     """

@@ -71,7 +71,7 @@ class FederationSettings:
     goal: int | None = setting(None, "Reports at which a round ends. Default: one per phone.")
     minimum: int = setting(100, "Reports that it needs. Default: half of --goal, or 100.")
     deadline: float | None = setting(None, "Seconds until it ends. Default: 1 to 30 days.")
-    grace: float = setting(300.0, "Seconds for reports under way then.")
+    grace: float = setting(300.0, "Extra seconds for reports drawn before its end.")
     buckets: int = 1 << 16
     salt: str = ""
     slots: int = setting(1023, "Apps that the crowd is asked about. Default: 1023; 400 by hash.")

@@ -2,8 +2,8 @@
 
 Nothing that links a report to a phone can be read from it, at any moment. A report comes with a
 token (`nextapp.privacy.tokens`), of which a hash is kept until its key retires, so that it counts
-once; what was issued to whom is kept apart and has nothing in common with it. Reports lie in random
-order, a thousand or so among each other, and go, overwritten, when the round is reduced.
+once; what was issued to whom is kept apart and has nothing in common with it. Each group of about a
+thousand reports is stored in random order. When the round is reduced, they are overwritten.
 
 A report is on disk before `admit` returns; `GroupCommit` admits many at once. `reduce` replaces the
 reports of a closed round by their tally in one transaction; after a crash it either has happened or
@@ -42,7 +42,7 @@ REGION = "main"
 """The region of a gateway that is the only one."""
 
 SMALLEST_GOAL = 10_000  # by default, while few phones are enrolled
-_MINIMA = 10  # by default a deadline lets as many times the minimum of reports be expected
+_MINIMA = 10  # the default deadline: as many times the minimum are expected by then
 _DAY, _DAYS_A_REPORT = 86_400.0, 30.0  # a phone has one report in a period of its key
 
 _REPORTS_AT_ONCE = 4096

@@ -48,8 +48,8 @@ class Experiment:
     data: str
     split: str = setting(
         "",
-        "Train, validation and test part, as days:222,7,14 or fraction:0.8,0,0.2. Default: the "
-        "first for synthetic:lsapp, the second for logs.",
+        "Train, validation and test part, as days:222,7,14 or fraction:0.8,0,0.2. Default: "
+        "days:222,7,14 for synthetic:lsapp, fraction:0.8,0,0.2 for logs.",
     )
     preset: str = setting(
         "honest",

@@ -29,11 +29,8 @@ KINDS = ("home", "passing", "events")
 
 _IN_BRACKETS = re.compile(r"(?P<words>.+?)\s*[(（【\[](?P<app>.+)[)）】\]]")
 _PAUSE = 900.0  # seconds
-_LEAST_PAUSES, _MOST = (
-    8,
-    0.75,
-)  # pauses, and the share of all, that two rows on a screen stand around
-_NEARLY_ALWAYS = 0.9  # of the rows on a screen that goes off, those after which it goes on
+_LEAST_PAUSES, _MOST = 8, 0.75  # pauses, and the share of all, between screen off and screen on
+_NEARLY_ALWAYS = 0.9  # share of the rows "screen off" that "screen on" follows
 _SHOWN = 5  # names of what was left out
 _LONGEST_NAME = 255
 _LONGEST_LIST = 1 << 20  # characters
@@ -156,9 +153,9 @@ def rows_about_apps(names: Collection[str]) -> dict[str, str]:
 def screen_rows(seen: Sequence[ImportedLaunch]) -> set[str]:
     """Rows on a screen or a lock that goes off and on again, in any language.
 
-    By their shape: nearly all pauses stand between two rows, of which the second follows the first
-    and nothing else does. Rows that stand around those two in the same way are found next. ``seen``
-    are the rows in order, newest last.
+    By their shape: nearly all pauses lie between the same two rows, and the second of them nearly
+    always follows the first. Rows that stand around those two in the same way are found next.
+    ``seen`` are the rows in order, newest last.
     """
     words_of = {app: _IN_BRACKETS.sub(r"\g<words>", app) for app in {each.app for each in seen}}
     rows = [(words_of[each.app], each.clock) for each in seen]

@@ -311,7 +311,7 @@ class Driver:
                 known.due = now + self.pace.patience
 
     def _take_answers(self, *, to_close: bool = False) -> str:
-        """Note what came, the words of a refusal are returned.
+        """Store the answers that came; the text of the last refusal, or ''.
 
         While a round is being closed, answers to counts that were under way tell nothing any more.
         """

@@ -217,8 +217,8 @@ ABOUT_RULES = (
     f"'Not worse' and 'equivalent' mean nothing where there is nothing to lose. A mechanism that "
     f"costs nothing must itself gain over a frozen Q and over steps along a sum of zero; where "
     f"training without privacy does not beat these, the verdict is '{NO_GAIN}', unless the "
-    f"mechanism does harm. So it is with SeqMF's comparable quality, and with regimes that are "
-    f"alike. Nor has QHarmony the best trade-off where it does not beat both.",
+    f"mechanism does harm. The same control applies to SeqMF's comparable quality and to "
+    f"regimes that are alike. Nor has QHarmony the best trade-off where it does not beat both.",
     f"Below {FEWEST_PREDICTIONS} predictions the figures are chance. A quick run has few trials "
     "and seeds: it shows figures and no verdicts.",
 )
@@ -819,12 +819,12 @@ _ASKED = (
     Claim("readings", "repeats",
          By(f"where SR gains over SeqMF in HR@5, it does not on the next different app: the "
             f"interval ends at or below {WORTH}", _by_repeats),
-         "Does SR win by apps that are launched again?"),
+         "Does SR win because apps are launched again?"),
     Claim("readings", "stationary",
          By(f"where SR gains over SeqMF in HR@5, SR that learns from the older half of each "
             f"person's launches is equivalent to SR that learns from the newer half, within "
             f"{LEVEL}", _by_stationarity),
-         "Does SR win by what follows what staying the same?"),
+         "Does SR win because what follows what stays the same over time?"),
     Claim("phones", "qharmony",
          By(_IN_FLEET, partial(_enough_phones, [PRINTED])),
          f"Are the paper's {PAPERS_PHONES} phones enough for QHarmony as printed?"),

@@ -341,7 +341,8 @@ def _in_short(judged: Sequence[Verdict]) -> str:
             cells += f"<span class='badge depends'>± {turned} of them: {DEPENDS}</span>"
         lines.append(f"<p>{len(mine)} verdicts on claims of the paper, {people}: {cells}</p>")
     legend = "; ".join(f"{mark} {verdict}" for verdict, mark in MARK.items())
-    legend += f"; ± {DEPENDS}. In HR@5 if not said. 12/17: users in the fullest cycle, of all. "
+    legend += f"; ± {DEPENDS}. Differences are in HR@5 unless another metric is named. "
+    legend += "12/17: 12 of 17 users, in the fullest cycle. "
     legend += f"ε per report × reports = total of a phone; {UNBOUNDED}. {FEW_USERS}"
     return f"{''.join(lines)}<p class=note>{legend}</p>"
 

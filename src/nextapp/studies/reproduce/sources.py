@@ -22,9 +22,9 @@ from nextapp.data.log import LaunchLog
 LSAPP_SHA256 = "61d84067352b139277b92d2218f8da1cd6b48e1552ab40b6c81f41d2d044638d"
 LSAPP_BYTES = 178_930_494
 _BLOCK = 1 << 20
-_SHARED_STARTS = 0.1  # of the days of real logs up to 5 % begin at one and the same second
+_SHARED_STARTS = 0.1  # largest share of days that begin at one second; 5 % in real logs
 _FEW_DAYS = 4  # begin at the same minute by chance, in a log of minutes
-_MIDNIGHT = 5  # times as many days may begin at midnight, where some loggers cut a use in two
+_MIDNIGHT = 5  # times as many may begin at midnight, where some loggers split a use
 _SAME_PAUSE = 0.9  # of the pauses of real logs at most a quarter are of one length
 Kind = Literal["data", "twin", "log", "made"]
 

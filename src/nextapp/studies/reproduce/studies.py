@@ -14,7 +14,7 @@ from nextapp.data import synthetic
 from nextapp.data.cutting import collapse_repeats, launches_in_window
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation.dynamic_environment import Courses
-from nextapp.fleet.clip import history_lengths
+from nextapp.fleet.clip import public_clips
 from nextapp.learners import SeqMFLearner, sgd, starting_vectors
 from nextapp.model import Apps, seqmf_gradient
 from nextapp.phone.core import PhoneCore
@@ -25,8 +25,8 @@ from nextapp.studies import dynamic
 from nextapp.studies.dynamic import DynamicExperiment
 from nextapp.studies.experiment import check_names
 from nextapp.studies.mechanisms import FORMS, PRINTED, mechanism_for_simulation
-from nextapp.table import bootstrap_means, interval
-from nextapp.wire import Broadcast, Floats, ModelSettings, Report
+from nextapp.table import measured_mean
+from nextapp.wire import Broadcast, ModelSettings, Report
 
 # --- one round --------------------------------------------------------------------------------
 
@@ -169,13 +169,13 @@ def _costs(study: Cost, n_apps: int) -> dict[str, Any]:
         decode = (time.process_time() - start) / study.phones
         rows[name] = {
             "bytes": len(reports[name][0].payload),
-            "encode": _mean_over_phones(shortest[name], study.seed),
+            "encode": measured_mean(shortest[name], study.seed),
             "decode": decode,
-            "times": _mean_over_phones(shortest[name] / shortest[PRINTED], study.seed),
+            "times": measured_mean(shortest[name] / shortest[PRINTED], study.seed),
         }
     rows[SEQMF] = {
-        "encode": _mean_over_phones(trained, study.seed),
-        "times": _mean_over_phones(trained / shortest[PRINTED], study.seed),
+        "encode": measured_mean(trained, study.seed),
+        "times": measured_mean(trained / shortest[PRINTED], study.seed),
     }
     return rows
 
@@ -186,22 +186,16 @@ def _phones_and_mechanisms(
     """Histories of synthetic phones, Q, and mechanisms whose clip is the median gradient length."""
     broadcast = Broadcast(0, starting_vectors(n_apps, study.dim, 0.1, study.seed), ModelSettings())
     population = replace(synthetic.LSAPP, phones=study.phones, apps=max(2, n_apps))
-    starts, apps = synthetic.histories(population, study.seed, 0, study.phones)
-    lengths = history_lengths(starts.tolist(), apps, broadcast)
-    clips = {ball: float(np.median(each)) for ball, each in lengths.items()}
+    clips = public_clips(population, study.seed, broadcast)
     mechanisms = {
         name: mechanism_for_simulation(name, study.epsilon, n_apps, study.dim, clips)
         for name in study.mechanisms
     }
+    starts, apps = synthetic.histories(population, study.seed, 0, study.phones)
     histories: list[Apps] = [
         apps[first:last].astype(np.int64) for first, last in pairwise(starts.tolist())
     ]
     return histories, broadcast, mechanisms
-
-
-def _mean_over_phones(by_phone: Floats, seed: int) -> dict[str, float]:
-    low, high = interval(bootstrap_means(by_phone[:, None], seed))
-    return {"mean": float(by_phone.mean()), "low": float(low[0]), "high": float(high[0])}
 
 
 # --- the history window t of the paper's H_u^(t) ----------------------------------------------
