@@ -118,9 +118,11 @@ def uninformed_attack(
             hits.append(float((longest & most_used).sum() / longest.sum()))
     leaks = []
     for question, by_phone in (("apps", presence), ("favourite", favourite)):
-        auc_of_all = measured_mean(np.array(by_phone), seed).values()
+        mean, low, high = measured_mean(np.array(by_phone), seed).values()
         hit_rate = float(np.mean(hits)) if question == "favourite" else None
-        leaks.append(Leak(question, "uninformed", n_reports, len(by_phone), *auc_of_all, hit_rate))
+        leaks.append(
+            Leak(question, "uninformed", n_reports, len(by_phone), mean, low, high, hit_rate)
+        )
     return leaks
 
 
