@@ -169,14 +169,14 @@ def ray() -> None:
     import ray as library
 
     from nextapp.studies.on_ray import RayWorld
-    from nextapp.studies.simulation import LocalWorld, Settings
+    from nextapp.studies.simulation import LocalWorld, SimulationSettings
 
     library.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     broadcast, results = broadcast_of(2_000, 16), {}
     load = os.getloadavg()[0]
     table = Table("phones", "one process, ms", "two Ray workers, ms", "ratio", box=None)
     for n_phones in (1_000, 10_000, 100_000):
-        settings = Settings(
+        settings = SimulationSettings(
             phones=n_phones, apps=2_000, dim=16, rounds=1, mechanism="harmony", seed=0,
             epsilon=1.0, clip=0.05, shards=2,
         )  # fmt: skip

@@ -12,8 +12,8 @@ appear by themselves.
 With a privacy mechanism the sum is its estimate of the mean times the number of reports
 (PAPER.md, R6). The optimisers: plain descent, momentum, Adam.
 
-A learner is its `State` and nothing else: `state` gives it, `restore` of each class continues from
-it. `write_checkpoint` and `read_checkpoint` are the one way to and from a disk.
+A learner is its `LearnerState` and nothing else: `state` gives it, `restore` of each class
+continues from it. `write_checkpoint` and `read_checkpoint` are the one way to and from a disk.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from nextapp.wire import (
 CHECKPOINT_VERSION = "3"
 
 
-class State(NamedTuple):
+class LearnerState(NamedTuple):
     """Arrays and words: all that a learner is."""
 
     tensors: dict[str, npt.NDArray[Any]]
@@ -98,10 +98,12 @@ class Learner(ABC):
         """Close the round without a step: what phones get stays as it is."""
 
     @abstractmethod
-    def state(self) -> State:
+    def state(self) -> LearnerState:
         """All that this learner is."""
 
-    def _state(self, tensors: dict[str, npt.NDArray[Any]], words: Mapping[str, str]) -> State:
+    def _state(
+        self, tensors: dict[str, npt.NDArray[Any]], words: Mapping[str, str]
+    ) -> LearnerState:
         """The state with the words that every learner has."""
         common = {
             "kind": self.kind,
@@ -110,15 +112,15 @@ class Learner(ABC):
             "settings": json.dumps(asdict(self.broadcast.settings)),
             "apps": json.dumps(self.broadcast.apps),
         }
-        return State(tensors, {**common, **words})
+        return LearnerState(tensors, {**common, **words})
 
 
-def write_checkpoint(path: Path, state: State) -> None:
+def write_checkpoint(path: Path, state: LearnerState) -> None:
     """A crash at any instant leaves the checkpoint before it intact."""
     write_atomically(path, pack(state.tensors, state.words))
 
 
-def read_checkpoint(path: Path) -> State:
+def read_checkpoint(path: Path) -> LearnerState:
     """The state in a file, or a `WireError`."""
     tensors, words = unpack(path.read_bytes())
     if words.get("version") != CHECKPOINT_VERSION:
@@ -126,10 +128,10 @@ def read_checkpoint(path: Path) -> State:
             f"{path} is no checkpoint of this version of nextapp ({CHECKPOINT_VERSION}): it was "
             f"written by an earlier one, or is something else."
         )
-    return State(tensors, words)
+    return LearnerState(tensors, words)
 
 
-def check_kind(state: State, kind: str) -> None:
+def check_kind(state: LearnerState, kind: str) -> None:
     if state.words.get("kind") != kind:
         raise WireError(f"expected a {kind}, got {state.words.get('kind')!r}.")
 
@@ -250,7 +252,7 @@ class SeqMFLearner(Learner):
         self.broadcast = replace(old, round=old.round + 1)
         return self.broadcast
 
-    def state(self) -> State:
+    def state(self) -> LearnerState:
         tensors = {"app_vectors": self.broadcast.app_vectors}
         tensors |= {f"optimiser.{name}": value for name, value in self._optimiser_state.items()}
         words = {"optimiser": self.optimiser.name, "mechanism": self.mechanism.name}
@@ -259,7 +261,9 @@ class SeqMFLearner(Learner):
         return self._state(tensors, words)
 
     @classmethod
-    def restore(cls, state: State, optimiser: Optimiser, mechanism: Mechanism) -> SeqMFLearner:
+    def restore(
+        cls, state: LearnerState, optimiser: Optimiser, mechanism: Mechanism
+    ) -> SeqMFLearner:
         """The learner of a state; it continues as if it had never stopped."""
         check_kind(state, cls.kind)
         tensors, words = state
@@ -555,7 +559,7 @@ class CrowdLearner(Learner):
 
     # --- state ---------------------------------------------------------------------------------
 
-    def state(self) -> State:
+    def state(self) -> LearnerState:
         tensors: dict[str, npt.NDArray[np.generic]] = {
             "total": self.total,
             "n_since": self.n_since,
@@ -573,7 +577,7 @@ class CrowdLearner(Learner):
         return self._state(tensors, words)
 
     @classmethod
-    def restore(cls, state: State, requests: CrowdRequests) -> CrowdLearner:
+    def restore(cls, state: LearnerState, requests: CrowdRequests) -> CrowdLearner:
         """The learner of a state; it continues as if it had never stopped."""
         check_kind(state, cls.kind)
         tensors, words = state

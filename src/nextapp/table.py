@@ -280,7 +280,7 @@ def csv_text(rows: Iterable[Iterable[Any]]) -> str:
 
 # --- intervals ---
 
-LEVEL = 0.95
+CONFIDENCE = 0.95
 DRAWS = 2_000
 FEWEST = 10  # users; an interval over fewer says nothing
 _CELLS = 4_000_000
@@ -330,7 +330,7 @@ def resample(generator: np.random.Generator, n: int, draws: int = DRAWS) -> Floa
 
 def interval(means: Floats) -> Floats:
     """(2, columns) or (2,): the 2.5 % and 97.5 % quantiles of bootstrap means."""
-    tail = (1 - LEVEL) / 2
+    tail = (1 - CONFIDENCE) / 2
     return np.nanquantile(means, [tail, 1 - tail], axis=0)
 
 

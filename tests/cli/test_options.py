@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from nextapp.cli import serve
-from nextapp.cli.commands import COMMANDS, Command, app, load, options_of, settings_of
+from nextapp.cli.commands import COMMANDS, Command, app, load, options_and_file, options_of
 from nextapp.settings import setting, settings_from
 
 
@@ -75,7 +75,7 @@ def test_settings_of_a_file_are_overridden_by_options_that_were_given(tmp_path):
     got = []
 
     @click.command(cls=Command)
-    @settings_of(Colours, "given", "paper", "sheets", "names", "grid")
+    @options_and_file(Colours, "given", "paper", "sheets", "names", "grid")
     def draw(given: dict[str, object]) -> None:
         got.append(settings_from(Colours, given))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nextapp.fleet.gpu.card import Source
+from nextapp.fleet.gpu.card import KernelSource
 
 SHIM = Path(__file__).parent / "cuda_on_processor.h"
 _KERNEL = r'extern "C" __global__ void(?: __launch_bounds__\([^{;]*?\)\s)?\s*(\w+)\('
@@ -25,11 +25,11 @@ class EmulatedCard:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._libraries: dict[Source, ctypes.CDLL] = {}
+        self._libraries: dict[KernelSource, ctypes.CDLL] = {}
 
     def launch(
         self,
-        source: Source,
+        source: KernelSource,
         name: str,
         n_blocks: int,
         n_threads: int,
@@ -60,7 +60,7 @@ class EmulatedCard:
     def download(self, array: Any) -> Any:
         return array.copy()
 
-    def _library(self, source: Source) -> ctypes.CDLL:
+    def _library(self, source: KernelSource) -> ctypes.CDLL:
         if source not in self._libraries:
             stem = f"{Path(source.file).stem}-{abs(hash(source))}"
             text = source.text()

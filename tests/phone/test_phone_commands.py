@@ -306,7 +306,7 @@ def test_limits_can_be_lowered_and_raised_on_purpose(phone):
 
 
 def test_a_server_that_cannot_be_reached_is_exit_code_1(phone, monkeypatch):
-    monkeypatch.setattr("nextapp.phone.client.LONGEST_PAUSE", 0.0)  # no second attempt
+    monkeypatch.setattr("nextapp.phone.client.LONGEST_WAIT", 0.0)  # no second attempt
     with Store("phone.db") as store:
         store.set(server="https://localhost:9", token="t" * 43)
     code, said, _ = phone("sync")

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from servers import MECHANISM, Device, ServerProcess, report_of, until
 
-from nextapp.phone.client import LONGEST_PAUSE
+from nextapp.phone.client import LONGEST_WAIT
 from nextapp.server.vault import Vault
 from nextapp.wire import Report, unpack
 
@@ -234,7 +234,7 @@ def test_while_no_round_is_open_no_phone_is_asked_and_reports_are_to_be_kept(tmp
         for path in ("/v1/digest", "/v1/broadcast"):
             status, headers, data = client.request("GET", path)
             assert (status, json.loads(data)["error"]) == (503, "no_round")
-            assert 0 < int(headers["retry-after"]) <= LONGEST_PAUSE  # a phone waits for it
+            assert 0 < int(headers["retry-after"]) <= LONGEST_WAIT  # a phone waits for it
         late = report_of(2, by=tokens[2])
         assert client.report(tokens[2], late) == (503, "no_round")
         status, words = operator.json("GET", "/ready")

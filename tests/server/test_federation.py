@@ -21,7 +21,7 @@ from nextapp.server.folders import open_federation
 from nextapp.server.gateway import Gateway, Refusal
 from nextapp.server.listening import Allowance, ServerLimits
 from nextapp.server.settings import settings_of
-from nextapp.server.vault import Reduced, Submission, Verdict
+from nextapp.server.vault import Due, Reduced, Submission
 from nextapp.wire import Broadcast, ModelSettings, pack, unpack
 
 APPS = tuple(f"app-{number:04d}" for number in range(N_APPS))
@@ -247,8 +247,8 @@ def test_new_rules_hold_for_the_round_at_hand(tmp_path):
     federation, _ = open_federation(tmp_path, given, None, now=500.0)
     assert federation.vault.round().deadline == 510.0
     assert federation.vault.round().goal == 9
-    assert federation.tick(509.0) is Verdict.WAIT
-    assert federation.tick(510.0) is Verdict.EXTEND
+    assert federation.tick(509.0) is Due.WAIT
+    assert federation.tick(510.0) is Due.EXTEND
 
 
 def test_another_catalogue_is_refused(tmp_path):

@@ -16,7 +16,7 @@ from servers import MECHANISM, N_APPS, payload, report_of, unsigned_token
 
 from nextapp.learners import SeqMFLearner, sgd
 from nextapp.server.federation import Closed, Coordinator, Federation
-from nextapp.server.vault import Outcome, RoundRules, Submission, Vault, Verdict
+from nextapp.server.vault import Due, Outcome, RoundRules, Submission, Vault
 from nextapp.wire import ModelSettings, Report, ReportRequest
 
 GOAL, MINIMUM, SECONDS, GRACE = 4, 2, 10.0, 3.0
@@ -109,17 +109,17 @@ class Rounds(RuleBasedStateMachine):
         ended = self.embedded.tick(self.now)
         n = len(self.acknowledged)
         if self._has_enough() and math.isinf(self.ends):
-            assert ended is Verdict.END
+            assert ended is Due.END
             self.ends = self.now + GRACE
         elif self.now >= self.ends:
             assert isinstance(ended, Closed)
             assert (ended.round, ended.n_reports, ended.stepped) == (self.round, n, True)
             self._stepped()
         elif self.now >= self.deadline and math.isinf(self.ends):
-            assert ended is Verdict.EXTEND
+            assert ended is Due.EXTEND
             self.deadline = self.now + SECONDS
         else:
-            assert ended is Verdict.WAIT
+            assert ended is Due.WAIT
 
     @rule()
     def crash_and_restart(self):

@@ -12,7 +12,7 @@ from servers import MECHANISM, device_name, payload, report_of, unsigned_token
 from nextapp.privacy.tokens import from_base64
 from nextapp.server.database import VaultError
 from nextapp.server.issuing import BadCode
-from nextapp.server.vault import Outcome, RoundRules, Submission, Vault, Verdict
+from nextapp.server.vault import Due, Outcome, RoundRules, Submission, Vault
 from nextapp.wire import Report
 
 RULES = RoundRules(goal=5, minimum=2, seconds=60.0)
@@ -161,16 +161,16 @@ def test_rounds_never_go_back_and_open_only_when_the_last_is_reduced(vault):
 
 
 @pytest.mark.parametrize(
-    ("n_reports", "now", "verdict"),
+    ("n_reports", "now", "due"),
     [
-        (0, 59.9, Verdict.WAIT), (0, 60.0, Verdict.EXTEND), (1, 60.0, Verdict.EXTEND),
-        (2, 59.9, Verdict.WAIT), (2, 60.0, Verdict.CLOSE), (4, 0.0, Verdict.WAIT),
-        (5, 0.0, Verdict.CLOSE), (9, -1.0, Verdict.CLOSE),
-        (2, -1.0, Verdict.CLOSE), (1, -1.0, Verdict.EXTEND),  # a clock that was set back
+        (0, 59.9, Due.WAIT), (0, 60.0, Due.EXTEND), (1, 60.0, Due.EXTEND),
+        (2, 59.9, Due.WAIT), (2, 60.0, Due.CLOSE), (4, 0.0, Due.WAIT),
+        (5, 0.0, Due.CLOSE), (9, -1.0, Due.CLOSE),
+        (2, -1.0, Due.CLOSE), (1, -1.0, Due.EXTEND),  # a clock that was set back
     ],
 )  # fmt: skip
-def test_when_a_round_ends(n_reports, now, verdict):
-    assert replace(RULES.open_round(0, 0.0), n_reports=n_reports).verdict(now) is verdict
+def test_when_a_round_ends(n_reports, now, due):
+    assert replace(RULES.open_round(0, 0.0), n_reports=n_reports).due(now) is due
 
 
 @pytest.mark.parametrize("rules", [(0, 0, 1.0), (5, 6, 1.0), (5, 2, 0.0), (5, 2, float("nan"))])
@@ -182,10 +182,10 @@ def test_rules_that_make_no_sense_are_refused(rules):
 def test_a_round_below_its_minimum_stays_open_with_its_reports(vault):
     token = "one"
     vault.admit([sent(token, 1)])
-    assert vault.settle(61.0) is Verdict.EXTEND
+    assert vault.settle(61.0) is Due.EXTEND
     expected = replace(RULES.open_round(0, 0.0), deadline=121.0, n_reports=1, extensions=1)
     assert vault.round() == expected
-    assert vault.settle(62.0) is Verdict.WAIT
+    assert vault.settle(62.0) is Due.WAIT
 
 
 def test_a_locked_file_is_said_and_stores_nothing(vault):

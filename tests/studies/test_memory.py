@@ -11,12 +11,12 @@ from nextapp.data.log import LaunchLog
 from nextapp.evaluation import exam
 from nextapp.predictors.rivals import CountMix
 from nextapp.studies import memory
-from nextapp.studies.memory import MemoryStudy, Phone, Policy, play
+from nextapp.studies.memory import MemoryStudy, Policy, Resident, play
 
 
-def some_phone(rng, n, k) -> Phone:
+def some_phone(rng, n, k) -> Resident:
     chances = rng.dirichlet(np.full(k, 0.5), n)
-    return Phone(rng.integers(0, k, n), rng.integers(0, k, 4), chances, chances[::-1].copy())
+    return Resident(rng.integers(0, k, n), rng.integers(0, k, 4), chances, chances[::-1].copy())
 
 
 def fewest_cold_starts(launches, resident, size) -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from nextapp.predictors.training import Training
-from nextapp.studies.simulation import Settings, run
+from nextapp.studies.simulation import SimulationSettings, run
 from nextapp.wire import ModelSettings
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -25,7 +25,7 @@ ray = pytest.importorskip("ray")
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray's own making
 
-SETTINGS = Settings(
+SETTINGS = SimulationSettings(
     phones=400,
     apps=60,
     dim=4,

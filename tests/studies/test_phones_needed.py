@@ -36,7 +36,7 @@ SMALL = PhonesNeeded(
 def test_a_point_is_a_simulated_federation(seed, name):
     """Beside `nextapp simulate` with the same phones, mechanism and rate."""
     world = _World(SMALL, seed, SMALL.sample)
-    settings = simulation.Settings(
+    settings = simulation.SimulationSettings(
         phones=120,
         apps=30,
         dim=4,

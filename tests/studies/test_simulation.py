@@ -13,10 +13,10 @@ import pytest
 
 from nextapp.fleet.columns import Fleet
 from nextapp.predictors.training import Training
-from nextapp.studies.simulation import Settings, run
+from nextapp.studies.simulation import SimulationSettings, run
 from nextapp.wire import ModelSettings
 
-SMALL = Settings(
+SMALL = SimulationSettings(
     phones=300,
     apps=60,
     dim=4,

@@ -25,7 +25,7 @@ from nextapp.audit.attacks import (
     informed_attack,
 )
 from nextapp.data import synthetic
-from nextapp.fleet.clip import public_clips as clips_of_population
+from nextapp.fleet.clip import public_clips
 from nextapp.fleet.rounds import cosine
 from nextapp.model import PhoneGradient
 from nextapp.privacy import Mechanism, mechanism
@@ -124,7 +124,7 @@ def build_mechanisms(
     for name in names:
         if name not in LABELS:
             raise ValueError(unknown("mechanism", name, LABELS))
-    clips = public_clips(n_apps, d, seed, twin)
+    clips = twin_clips(n_apps, d, seed, twin)
     found = {}
     for name in names:
         kind, options = LABELS[name]
@@ -137,10 +137,10 @@ def build_mechanisms(
     return found
 
 
-def public_clips(n_apps: int, d: int, seed: int, twin: str = "lsapp") -> dict[str, float]:
+def twin_clips(n_apps: int, d: int, seed: int, twin: str = "lsapp") -> dict[str, float]:
     """A clip for each kind of ball, `nextapp.fleet.clip`: from phones of the twin, another seed."""
     population = replace(synthetic.PRESETS[twin], phones=_STAND_INS, apps=n_apps)
-    return clips_of_population(population, seed + 1, first_broadcast(n_apps, d, seed + 1))
+    return public_clips(population, seed + 1, first_broadcast(n_apps, d, seed + 1))
 
 
 def mean_after_clip(phones: SyntheticPhones, ball: str, clip: float) -> Floats:

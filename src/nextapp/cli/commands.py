@@ -346,10 +346,10 @@ class _Epsilon(click.types.FloatParamType):
     """A privacy budget."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        return check_epsilon(super().convert(value, param, ctx))
+        return epsilon_in_range(super().convert(value, param, ctx))
 
 
-def check_epsilon(epsilon: float) -> float:
+def epsilon_in_range(epsilon: float) -> float:
     """Refuse what is no privacy budget."""
     if not 0 < epsilon <= LARGEST_EPSILON:
         raise ValueError(
@@ -394,7 +394,7 @@ def options_of(kind: type, into: str) -> Callable[..., Callable[..., None]]:
     return _gathered(_options(kind, all_needed=True), into, build)
 
 
-def settings_of(
+def options_and_file(
     kind: type, into: str, *names: str, **more: Any
 ) -> Callable[..., Callable[..., None]]:
     """Options for these fields of a settings class, and --settings FILE for all of its fields.

@@ -10,7 +10,7 @@ from typing import Any
 from rich.markup import escape
 
 from nextapp.cli import commands, screen
-from nextapp.cli.commands import command, settings_of
+from nextapp.cli.commands import command, options_and_file
 from nextapp.evaluation import METRICS
 from nextapp.evaluation.dynamic_environment import REGIMES
 from nextapp.predictors import MODELS
@@ -25,7 +25,7 @@ _ALL = {"regimes": REGIMES, "models": MODELS, "mechanisms": PRIVATE, "metrics": 
 
 @command("nextapp dynamic synthetic:lsapp --models sr-od,mru --mechanisms harmony --seeds 2")
 @commands.source
-@settings_of(
+@options_and_file(
     DynamicExperiment,
     "given",
     *("cycles", "pretraining", "start", "window", "seeds", "seed", "preset"),

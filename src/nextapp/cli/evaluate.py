@@ -11,7 +11,7 @@ import click
 from rich.markup import escape
 
 from nextapp.cli import commands, screen, when_stopped_say
-from nextapp.cli.commands import OUTPUT_FILE, command, option, output, settings_of
+from nextapp.cli.commands import OUTPUT_FILE, command, option, options_and_file, output
 from nextapp.evaluation.metrics import TABLES
 from nextapp.evaluation.static import (
     NOT_RANKED,
@@ -37,7 +37,7 @@ _SHOWN = 6  # trials of each model
     "nextapp evaluate launches.csv --json result.json"
 )
 @commands.source
-@settings_of(Experiment, "given", "models", "split", "preset", "tune", "window", "seed")
+@options_and_file(Experiment, "given", "models", "split", "preset", "tune", "window", "seed")
 @commands.plot_file("Plot calibration and steadiness")
 @commands.json_file
 @option("--more", is_flag=True, help="All tables, intervals, differences and calibration.")
@@ -198,7 +198,7 @@ def _standing(gap: Mapping[str, float] | None) -> str | Marked:
 )
 @option("--trials", type=click.IntRange(min=1), default=100, help="Trials for each model.")
 @option("--models", type=commands.NAMES, default="mf,seqmf", help="Models to tune.")
-@settings_of(Experiment, "given", "split", "preset", "seed")
+@options_and_file(Experiment, "given", "split", "preset", "seed")
 @commands.json_file
 @commands.log_options
 def tune(

@@ -9,7 +9,7 @@ from typing import Any
 from rich.markup import escape
 
 from nextapp.cli import commands, screen
-from nextapp.cli.commands import command, settings_of
+from nextapp.cli.commands import command, options_and_file
 from nextapp.settings import count, settings_from
 from nextapp.studies import memory as study
 from nextapp.studies.memory import MemoryStudy
@@ -18,7 +18,7 @@ from nextapp.table import Column, Table, measured_from
 
 @command("nextapp memory launches.csv --sizes 5\nnextapp memory synthetic:lsapp --thetas 0.05,0.1")
 @commands.source
-@settings_of(MemoryStudy, "given", "split", "sizes", "thetas", "cold", "warm", "seed")
+@options_and_file(MemoryStudy, "given", "split", "sizes", "thetas", "cold", "warm", "seed")
 @commands.plot_file("Plot cold starts avoided against loads wasted")
 @commands.json_file
 @commands.log_options

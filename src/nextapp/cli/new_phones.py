@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from nextapp import plots
 from nextapp.cli import commands, screen
-from nextapp.cli.commands import command, settings_of
+from nextapp.cli.commands import command, options_and_file
 from nextapp.settings import settings_from
 from nextapp.studies import new_phones as experiment
 from nextapp.studies.new_phones import NewPhoneStudy
@@ -21,7 +21,7 @@ _BAR = 16  # so that the table of all priors has 80 columns
 
 @command("nextapp new-phones synthetic:fleet,phones=100000 --epsilon 1,4.5", "new-phones")
 @commands.source
-@settings_of(
+@options_and_file(
     NewPhoneStudy,
     "given",
     *("new", "draws", "launches", "at_most", "seed", "epsilons", "copies"),
@@ -43,7 +43,7 @@ def new_phones(
     """
     settings = settings_from(NewPhoneStudy, {**given, "data": source})
     for epsilon in settings.epsilons:
-        commands.check_epsilon(epsilon)
+        commands.epsilon_in_range(epsilon)
     with screen.progress("new phones") as report:
         log = None
         if not settings.synthetic:

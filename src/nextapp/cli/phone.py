@@ -16,7 +16,7 @@ from nextapp.cli.commands import Command, Group, Option
 PROGRAM = "nextapp phone"
 
 
-class Phone(Group):
+class PhoneGroup(Group):
     """The commands of a phone: arguments go to its parser as they are, except --help."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -57,14 +57,14 @@ def _examples(parser: ArgumentParser) -> str:
     return "\n".join(line.strip() for line in (parser.epilog or "").split("\n")[1:])
 
 
-def _phone() -> Phone:
+def _phone() -> PhoneGroup:
     if "numpy" not in sys.modules:  # threads take longer to start than a phone computes
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from nextapp.phone.commands import parser, subparsers
 
     whole = parser(PROGRAM)
     words = (whole.description or "").replace("\n", "\n\n")
-    group = Phone("phone", help=words, params=_parameters(whole), epilog=_examples(whole))
+    group = PhoneGroup("phone", help=words, params=_parameters(whole), epilog=_examples(whole))
     for name, each in subparsers(PROGRAM).items():
         group.add_command(
             Command(name, help=each.description, params=_parameters(each), epilog=_examples(each))

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from nextapp.cli import commands, screen
-from nextapp.cli.commands import FILE, OUTPUT_FILE, command, option, output, settings_of
+from nextapp.cli.commands import FILE, OUTPUT_FILE, command, option, options_and_file, output
 from nextapp.data.importers.content import check_no_address
 from nextapp.phone.commands import reason_lines
 from nextapp.settings import count
@@ -30,7 +30,7 @@ _LEAST = 0.05  # of a score: less is not worth a row
     help="nextapp (habits that start from what all phones know) or seqmf (the paper's app "
     "vectors, by federated rounds).",
 )
-@settings_of(Experiment, "given", "seed")
+@options_and_file(Experiment, "given", "seed")
 @commands.json_file
 @commands.log_options
 def train(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import click
 
 from nextapp.cli import commands, end_by_itself, screen
-from nextapp.cli.commands import FILE, FOLDER, F, command, option, options_of, settings_of
+from nextapp.cli.commands import FILE, FOLDER, F, command, option, options_and_file, options_of
 from nextapp.server.issuing import KeyRules
 from nextapp.server.settings import FederationSettings
 from nextapp.settings import count, setting
@@ -65,7 +65,7 @@ class VaultOptions(KeyRules):
         }
 
 
-federation_options = settings_of(
+federation_options = options_and_file(
     FederationSettings,
     "given",
     *("learn", "mechanism", "epsilon", "clip", "slots", "goal", "minimum", "deadline", "grace"),

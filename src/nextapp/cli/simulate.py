@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from nextapp.cli import commands, screen, when_stopped_say
-from nextapp.cli.commands import OUTPUT_FOLDER, command, option, output, settings_of
+from nextapp.cli.commands import OUTPUT_FOLDER, command, option, options_and_file, output
 from nextapp.fleet.rounds import check_device
 from nextapp.settings import count, settings_from
 from nextapp.studies import simulation
@@ -19,8 +19,8 @@ from nextapp.table import Column, Measured, Table
 
 
 @command("nextapp simulate --phones 100000 --mechanism walsh --epsilon 1 --rounds 5")
-@settings_of(
-    simulation.Settings,
+@options_and_file(
+    simulation.SimulationSettings,
     "given",
     *("phones", "mechanism", "epsilon", "apps", "days", "sample", "dim", "rounds", "clip"),
     *("exact", "shards", "seed"),
@@ -41,7 +41,7 @@ def simulate(
     json: Path | None,
 ) -> None:
     """Train app vectors on many synthetic phones, with privacy."""
-    settings = settings_from(simulation.Settings, given)
+    settings = settings_from(simulation.SimulationSettings, given)
     settings = replace(
         settings,
         shards=max(settings.shards, ray_workers),
@@ -56,7 +56,7 @@ def simulate(
 
 
 def _run(
-    settings: simulation.Settings, out: Path | None, ray_workers: int, device: str
+    settings: simulation.SimulationSettings, out: Path | None, ray_workers: int, device: str
 ) -> dict[str, Any]:
     with screen.progress("round") as report:
         report("making phones", 0, 0)
@@ -105,7 +105,9 @@ def _rounds_table(records: Sequence[Mapping[str, Any]]) -> Table:
     return Table(columns, rows)
 
 
-def _world(settings: simulation.Settings, ray_workers: int, device: str) -> simulation.World:
+def _world(
+    settings: simulation.SimulationSettings, ray_workers: int, device: str
+) -> simulation.World:
     if not ray_workers:
         return simulation.LocalWorld(settings, device=device)
     if device != "cpu":

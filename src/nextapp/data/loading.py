@@ -43,7 +43,7 @@ from nextapp.data.importers.content import (
     Content,
     DateOrder,
     Row,
-    Table,
+    TextTable,
     UnreadableLog,
     find_encoding,
 )
@@ -66,7 +66,7 @@ LAUNCHES = {"user": pl.String, "app": pl.String, "ms": pl.Int64, "zone": pl.Int3
 
 Frame: TypeAlias = "pl.DataFrame | pl.LazyFrame | pd.DataFrame"
 
-Block = tuple[Table, pl.DataFrame | None, Iterator[Row]]
+Block = tuple[TextTable, pl.DataFrame | None, Iterator[Row]]
 """Some rows: as columns if Polars could read all of them, and as an iterator of single rows."""
 
 
@@ -282,7 +282,7 @@ def _text_blocks(path: Path, columns: Columns, dates: DateOrder | None) -> Itera
         if is_app_usage:
             separator = "\t" if b"\t" in first else " "
             places = {"user": 0, "time": 1, "app": 3}
-            table = Table(file, APP_USAGE, APP_USAGE_HEADER, places, separator)
+            table = TextTable(file, APP_USAGE, APP_USAGE_HEADER, places, separator)
         else:
             table = lines.table_of_header(first, file, columns)
         if table.has_header:
@@ -357,7 +357,7 @@ def _only_tsv(archive: tarfile.TarFile, path: Path) -> tarfile.TarInfo:
     return tables[0]
 
 
-def _cut_at_once(block: bytes, table: Table) -> pl.DataFrame | None:
+def _cut_at_once(block: bytes, table: TextTable) -> pl.DataFrame | None:
     """The columns of whole lines; None unless every line has the fields that it should have.
 
     Polars fills up lines with too few fields, so separators are counted.
@@ -399,7 +399,7 @@ def _blocks_of_frame(
         there = dict(_columns_in(scan.collect_schema().items()))
         kind = f"LSApp in {kind}" if set(there) >= LSAPP_HEADER else kind
         places = lines.positions(list(there), file, columns)
-        table = Table(file, kind, tuple(there), places, row_word="row")
+        table = TextTable(file, kind, tuple(there), places, row_word="row")
         picked = {role: there[table.header[place]] for role, place in places.items()}
         frame = scan.select(**picked).collect()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:

@@ -40,7 +40,7 @@ from nextapp.wire import Floats
 if TYPE_CHECKING:
     from nextapp.fleet.reporting import Sums
 
-State = dict[str, npt.NDArray[Any]]
+PartialSum = dict[str, npt.NDArray[Any]]
 """The sum of reports, in arrays that are added; `LARGEST` is joined by its maximum."""
 LARGEST = "largest"
 
@@ -59,11 +59,11 @@ class Encoder(ABC):
         self.mechanism = mechanism
 
     @abstractmethod
-    def empty(self) -> State:
+    def empty(self) -> PartialSum:
         """The sum of no reports."""
 
     @abstractmethod
-    def add(self, state: State, x: Gradients, r: ShardRound) -> None:
+    def add(self, state: PartialSum, x: Gradients, r: ShardRound) -> None:
         """Add the reports of a block to a sum."""
 
     @abstractmethod
@@ -74,10 +74,10 @@ class Encoder(ABC):
 class IdentityEncoder(Encoder):
     """`Identity`: its reports sum to the sum of the clipped gradients, which `Sums` has anyway."""
 
-    def empty(self) -> State:
+    def empty(self) -> PartialSum:
         return {}
 
-    def add(self, state: State, x: Gradients, r: ShardRound) -> None:
+    def add(self, state: PartialSum, x: Gradients, r: ShardRound) -> None:
         pass
 
     def mean(self, sums: Sums) -> Floats:
@@ -93,14 +93,14 @@ class LaplaceEncoder(Encoder):
         super().__init__(mechanism)
         self.block = max(1, _NUMBERS_AT_ONCE // mechanism.D)
 
-    def empty(self) -> State:
+    def empty(self) -> PartialSum:
         return {"sum": np.zeros(self.mechanism.D)}
 
     def encode(self, x: Gradients, r: ShardRound) -> Any:
         """(n, D) float32: the noisy entries of every phone."""
         return _noisy_entries(x, r, self.mechanism.scale)
 
-    def add(self, state: State, x: Gradients, r: ShardRound) -> None:
+    def add(self, state: PartialSum, x: Gradients, r: ShardRound) -> None:
         for report in self.encode(x, r):
             state["sum"] += report
 
@@ -119,14 +119,14 @@ class WalshEncoder(Encoder):
         super().__init__(mechanism)
         self._places = scatter_table(mechanism)
 
-    def empty(self) -> State:
+    def empty(self) -> PartialSum:
         return {"counts": np.zeros(self.mechanism.N, np.int64)}
 
     def encode(self, x: Gradients, r: ShardRound) -> tuple[Words, Longs]:
         """(n,) each: seed and index of every report."""
         return gradient_reports(x, r, self._places, self.mechanism)
 
-    def add(self, state: State, x: Gradients, r: ShardRound) -> None:
+    def add(self, state: PartialSum, x: Gradients, r: ShardRound) -> None:
         count_rows(*self.encode(x, r), self.mechanism.n, state["counts"])
 
     def mean(self, sums: Sums) -> Floats:
@@ -141,14 +141,14 @@ class SignsEncoder(Encoder):
         super().__init__(mechanism)
         self.n_positions = n_positions
 
-    def empty(self) -> State:
+    def empty(self) -> PartialSum:
         return {name: np.zeros(self.n_positions, np.int64) for name in ("positive", "negative")}
 
     @abstractmethod
     def encode(self, x: Gradients, r: ShardRound) -> Any:
         """(n, k) each: positions, and which signs are positive."""
 
-    def add(self, state: State, x: Gradients, r: ShardRound) -> None:
+    def add(self, state: PartialSum, x: Gradients, r: ShardRound) -> None:
         _count_signs(state, *self.encode(x, r))
 
     def mean(self, sums: Sums) -> Floats:
@@ -190,7 +190,7 @@ class QHarmonyEncoder(SignsEncoder):
     def __init__(self, mechanism: QHarmony) -> None:
         super().__init__(mechanism, mechanism.D)
 
-    def empty(self) -> State:
+    def empty(self) -> PartialSum:
         return super().empty() | {LARGEST: np.array([-math.inf])}
 
     def encode(self, x: Gradients, r: ShardRound) -> tuple[Longs, Mask, Floats]:
@@ -200,7 +200,7 @@ class QHarmonyEncoder(SignsEncoder):
         lean = math.tanh(m.epsilon / (2 * m.k))
         return _signs_as_printed(x, r, m.k, unit, lean)
 
-    def add(self, state: State, x: Gradients, r: ShardRound) -> None:
+    def add(self, state: PartialSum, x: Gradients, r: ShardRound) -> None:
         positions, positive, largest = self.encode(x, r)
         _count_signs(state, positions, positive)
         state[LARGEST][0] = max(state[LARGEST][0], largest.max(initial=-math.inf))
@@ -226,7 +226,7 @@ FLEET_MECHANISMS = tuple(ENCODERS)
 """Mechanisms that a fleet can report its gradients through."""
 
 
-def _count_signs(state: State, positions: Longs, positive: Mask) -> None:
+def _count_signs(state: PartialSum, positions: Longs, positive: Mask) -> None:
     np.add.at(state["positive"], positions[positive], 1)
     np.add.at(state["negative"], positions[~positive], 1)
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.fleet.columns import Fleet, Mask, cut, each_range
-from nextapp.fleet.encoders import ENCODERS, LARGEST, Encoder, State
+from nextapp.fleet.encoders import ENCODERS, LARGEST, Encoder, PartialSum
 from nextapp.fleet.gradients import (
     BALLS,
     Gradients,
@@ -37,7 +37,7 @@ _LEAST_RANGE, _RANGES = 256, 64  # fewest phones in a range; ranges of a small f
 class Sums:
     """A round of some phones, summed. ``+`` joins shards.
 
-    ``state`` is the sum of the reports (`nextapp.fleet.encoders.State`): whole numbers where a
+    ``state`` is the sum of the reports (`nextapp.fleet.encoders.PartialSum`): whole numbers where a
     report is made of whole numbers. ``true_sum`` (n_apps, d) is the sum of the clipped gradients
     before any noise, ``loss`` that of the phones' losses, eq. (3). ``law``: drawn from its law.
     """
@@ -45,7 +45,7 @@ class Sums:
     seed: int
     round: int
     n_reports: int
-    state: State
+    state: PartialSum
     true_sum: Floats
     loss: float
     mechanism: str

@@ -24,7 +24,7 @@ import numpy as np
 from nextapp.compiled import compiled, fast
 from nextapp.compiled_bits import below, exponential, normal, stream, word
 from nextapp.fleet.columns import Ints, Longs
-from nextapp.fleet.encoders import Encoder, IdentityEncoder, State
+from nextapp.fleet.encoders import Encoder, IdentityEncoder, PartialSum
 from nextapp.fleet.gradients import Gradients, ShardRound
 from nextapp.privacy.walsh import Walsh
 from nextapp.randomness import KeyedBits, Words, purpose_word
@@ -108,11 +108,11 @@ class SumOfWalsh(Encoder):
         self.lean = Lean(np.uint64(mechanism.threshold), mechanism.k, mechanism.m)
         self._table = normal_table()
 
-    def empty(self) -> State:
+    def empty(self) -> PartialSum:
         n_apps, d = self.mechanism.n_apps, self.mechanism.d
         return {"sum": np.zeros((n_apps, d)), "owners": np.zeros(n_apps, np.int64)}
 
-    def add(self, state: State, x: Gradients, r: ShardRound) -> None:
+    def add(self, state: PartialSum, x: Gradients, r: ShardRound) -> None:
         _leaning(x, r, self.lean, self._table, state["sum"], state["owners"])
 
     def mean(self, sums: Sums) -> Floats:

@@ -41,7 +41,7 @@ PRACTICE = "practice server in this page"
 MOST_LEARNT = 10_000  # largest number of launches that the phone has learnt at the start
 MOST_APPS = 200  # largest catalogue; rarer apps of a log are not in it, as on a real server
 SEED_BYTES = 8  # of a report by walsh; they do not depend on the launches
-PAUSE = 20.0  # assumed seconds between two taps
+TAP_SECONDS = 20.0  # assumed seconds between two taps
 _LEAST_PART = 0.05  # smallest part of a score that gets a bar: a factor of 1.05
 _LEARNT_DAYS = 14
 
@@ -185,7 +185,7 @@ class PhoneSession:
 
     def tap(self, app: str) -> None:
         """The person launches an app, shortly after the last one."""
-        self._launch(self._known(app), self._clock + PAUSE)
+        self._launch(self._known(app), self._clock + TAP_SECONDS)
 
     def _known(self, app: str) -> int:
         if app not in self._numbers:

@@ -44,7 +44,7 @@ LARGEST_ANSWER = 64 << 10
 DIGESTS_FROM = 1024
 """Lists of digests are asked for from a multiple of it on."""
 _MOST_PAGES = 64  # of them; as many bytes as a broadcast may have
-LONGEST_PAUSE = 30.0
+LONGEST_WAIT = 30.0
 """Seconds a call waits between two attempts; a server that asks for more is asked again later."""
 
 _SECRET = re.compile("[a-z0-9]{1,16}[.][A-Za-z0-9_-]{16,512}")
@@ -269,7 +269,7 @@ class Client:
                 pause = max(pause, asked or 0.0)
             except Unreachable as unreachable:
                 error = unreachable
-            if once or attempt == self._attempts or pause > LONGEST_PAUSE:
+            if once or attempt == self._attempts or pause > LONGEST_WAIT:
                 raise error
             self._sleep(pause)
         raise ValueError(f"attempts must be 1 or more, got {self._attempts!r}.")

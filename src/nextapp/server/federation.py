@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nextapp.learners import Learner, State, read_checkpoint, write_checkpoint
+from nextapp.learners import Learner, LearnerState, read_checkpoint, write_checkpoint
 from nextapp.privacy import requested_mechanism
-from nextapp.server.vault import Reduced, RoundRules, Vault, Verdict
+from nextapp.server.vault import Due, Reduced, RoundRules, Vault
 from nextapp.storage import write_atomically
 from nextapp.wire import Broadcast, History, TokenKey, WireError, digest_of, history_from
 
@@ -125,7 +125,7 @@ class Coordinator:
         return coordinator
 
     @classmethod
-    def resume(cls, folder: Path, restore: Callable[[State], Learner]) -> Coordinator:
+    def resume(cls, folder: Path, restore: Callable[[LearnerState], Learner]) -> Coordinator:
         """As the newest checkpoint that can be read left it; `restore` makes the learner of it."""
         damage = []
         for path in checkpoints(folder):
@@ -226,7 +226,7 @@ class Coordinator:
         self.save()
 
     def roll_back(
-        self, number: int, restore: Callable[[State], Learner], n_reports: int = 0
+        self, number: int, restore: Callable[[LearnerState], Learner], n_reports: int = 0
     ) -> None:
         """Continue with what was learnt before round `number`; all that came after is forgotten.
 
@@ -372,15 +372,15 @@ class Federation:
             coordinator.publish(keys.for_next_round(now))
             coordinator.save()
 
-    def tick(self, now: float) -> Closed | Verdict:
+    def tick(self, now: float) -> Closed | Due:
         """Close, reduce, step and publish if it is time; else what the rules say.
 
         Where the disk refuses any of it, the next tick continues from there.
         """
         if self._absorbed is None:
-            verdict = self.vault.settle(now)
-            if verdict is not Verdict.CLOSE:
-                return verdict
+            due = self.vault.settle(now)
+            if due is not Due.CLOSE:
+                return due
             reduced = self.vault.reduce(self.coordinator.round, self.coordinator.learner.mechanism)
             keys = self.vault.keys.for_next_round(now)
             minimum = self._rules().minimum
@@ -426,14 +426,14 @@ class Federation:
                 gateway.metrics.rounds.labels("stepped" if ended.stepped else "passed_over").inc()
                 gateway.metrics.anomalies.inc(ended.anomaly)
                 LOG.log(logging.WARNING if ended.anomaly else logging.INFO, ended.message)
-            elif ended is Verdict.EXTEND:
+            elif ended is Due.EXTEND:
                 gateway.metrics.rounds.labels("extended").inc()
                 LOG.warning(
                     "round %d is below its minimum of %d reports at its deadline: nothing was "
                     "changed, it stays open for as long again.",
                     self.coordinator.round, self._rules().minimum,
                 )  # fmt: skip
-            elif ended is Verdict.END:
+            elif ended is Due.END:
                 LOG.info(
                     "round %d has enough reports: those under way are taken, phones are asked no "
                     "more.",

@@ -16,9 +16,9 @@ from nextapp.learners import (
     CrowdLearner,
     CrowdRequests,
     Learner,
+    LearnerState,
     Optimiser,
     SeqMFLearner,
-    State,
     starting_vectors,
 )
 from nextapp.privacy import MECHANISMS, Mechanism, mechanism
@@ -137,7 +137,7 @@ class FederationSettings:
             request,
         )
 
-    def restored_learner(self, state: State) -> Learner:
+    def restored_learner(self, state: LearnerState) -> Learner:
         if self.learn == "crowd":
             return CrowdLearner.restore(state, self.requests)
         n_apps, d = state.tensors["app_vectors"].shape

@@ -71,7 +71,7 @@ CREATE TABLE tallies (
 _SEALED = ("rounds", "token_keys")
 
 
-class Verdict(Enum):
+class Due(Enum):
     """What to do with a round now."""
 
     WAIT = "wait"
@@ -141,25 +141,25 @@ class Round:
     ends: float = math.inf
     rules: RoundRules = field(kw_only=True)
 
-    def verdict(self, now: float) -> Verdict:
+    def due(self, now: float) -> Due:
         if self.closed:
-            return Verdict.CLOSE
+            return Due.CLOSE
         if math.isfinite(self.ends):
-            return Verdict.WAIT if 0 < self.ends - now <= self.rules.grace else Verdict.CLOSE
+            return Due.WAIT if 0 < self.ends - now <= self.rules.grace else Due.CLOSE
         if self.n_reports < self.goal:
             if 0 < self.deadline - now <= self.seconds:
-                return Verdict.WAIT
+                return Due.WAIT
             if self.n_reports < self.rules.minimum:
-                return Verdict.EXTEND
-        return Verdict.END if self.rules.grace else Verdict.CLOSE
+                return Due.EXTEND
+        return Due.END if self.rules.grace else Due.CLOSE
 
-    def after(self, verdict: Verdict, now: float) -> Round:
+    def after(self, due: Due, now: float) -> Round:
         """The round once that is done."""
-        if verdict is Verdict.CLOSE:
+        if due is Due.CLOSE:
             return replace(self, closed=True)
-        if verdict is Verdict.END:
+        if due is Due.END:
             return replace(self, ends=now + self.rules.grace)
-        if verdict is Verdict.EXTEND:
+        if due is Due.EXTEND:
             return replace(self, deadline=now + self.seconds, extensions=self.extensions + 1)
         return self
 
@@ -306,14 +306,14 @@ class Vault:
         if round is not None:
             self.set_round(round.amended(rules, now))
 
-    def settle(self, now: float) -> Verdict:
+    def settle(self, now: float) -> Due:
         """Hold the current round against its rules, and end, close or extend it as they say."""
         round = self.round()
         if round is None:
             raise ValueError("no round is open in this vault yet: publish one.")
-        verdict = round.verdict(now)
-        self.set_round(round.after(verdict, now))
-        return verdict
+        due = round.due(now)
+        self.set_round(round.after(due, now))
+        return due
 
     def set_round(self, round: Round) -> None:
         """Take over times and rules of the current round, and that it is closed."""

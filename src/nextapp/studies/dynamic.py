@@ -30,6 +30,7 @@ from nextapp.evaluation.dynamic_environment import (
     run_cycles,
     start_vectors,
 )
+from nextapp.evaluation.revealing import Mask
 from nextapp.evaluation.seqmf import SeqMF
 from nextapp.fleet.clip import public_clips, public_seed
 from nextapp.learners import sgd, starting_vectors
@@ -57,7 +58,6 @@ _WITH_NOISE = (*PRIVATE, *(f"{name}{NOISE}" for name in PRIVATE))
 PRETRAINING = ("first", "all", "none")
 STARTS = ("random", "zero")
 
-Marked = np.ndarray[tuple[int], np.dtype[np.bool_]]
 _PUBLIC_PHONES = 300
 WIDENINGS = 2  # times that rates ten times further are tried, where the best is at the edge
 _COUNTS = ("n_users", "n_sessions", "n_launches")
@@ -442,14 +442,14 @@ class _Start:
         return _Run(self.seed, model, rate)
 
 
-def second_half(n_users: int, seed: int) -> Marked:
+def second_half(n_users: int, seed: int) -> Mask:
     """(n_users,): True for users of the second half; each half chooses settings for the other."""
     drawn = KeyedBits(seed, purpose="halves").generator().permutation(n_users)
     return np.asarray(drawn % 2 == 1)
 
 
 def _choose_rates(
-    experiment: DynamicExperiment, runs: Sequence[_Run], halves: Marked
+    experiment: DynamicExperiment, runs: Sequence[_Run], halves: Mask
 ) -> dict[str, tuple[float, float]]:
     """The best rate of every series of the privacy study on the first and on the second half.
 
@@ -495,7 +495,7 @@ def _result(
     cycles: Cycles,
     runs: Sequence[_Run],
     chosen: Mapping[str, tuple[float, float]],
-    halves: Marked,
+    halves: Mask,
 ) -> DynamicResult:
     """Collect the series by name; each half of the users gets the rate chosen on the other half."""
     by_name: dict[str, dict[int, dict[float | None, Floats]]] = {}

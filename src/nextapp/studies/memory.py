@@ -88,7 +88,7 @@ class Policy:
 
 
 @dataclass(frozen=True, eq=False)
-class Phone:
+class Resident:
     """The launches of a test part, those before it, and P before each launch of the test part by
     nextapp and by a count mix; apps are numbers below k."""
 
@@ -162,7 +162,7 @@ def _after(chances: Floats) -> Floats:
     return np.concatenate([chances[1:], chances[-1:]])
 
 
-def play(phone: Phone, policy: Policy, size: int) -> tuple[int, int, int]:
+def play(phone: Resident, policy: Policy, size: int) -> tuple[int, int, int]:
     """Cold starts, loads in advance and those of them that were wasted."""
     start = phone.start(size)
     return _play(phone.launches, policy.values, policy.chances, start, size, policy.theta)
@@ -210,7 +210,7 @@ def _play(
     return n_cold, n_prewarmed, n_wasted + unused.sum()
 
 
-def phones_of(test: Exam, model: Predictor, counts: Predictor) -> list[Phone]:
+def phones_of(test: Exam, model: Predictor, counts: Predictor) -> list[Resident]:
     """The phones of an exam whose predictors are fitted; apps never launched have no chance."""
     phones = []
     for chunk in test.chunks:
@@ -223,7 +223,7 @@ def phones_of(test: Exam, model: Predictor, counts: Predictor) -> list[Phone]:
             mine = slice(*test.history.starts[user : user + 2])
             known = competes[cells].reshape(-1, len(own))
             phones.append(
-                Phone(
+                Resident(
                     launches,
                     np.searchsorted(own, test.history.app[mine]),
                     *(found[cells].reshape(-1, len(own)) * known for found in both),

@@ -36,7 +36,7 @@ from nextapp.wire import Broadcast, WireError, model_settings_from, pack, unpack
 
 VERSION = "2"  # of a model file
 KIND = "nextapp model"
-PAUSE = 10.0  # assumed seconds between launches of a history without times
+ASSUMED_PAUSE = 10.0  # assumed seconds between launches of a history without times
 _OF_A_TABLE = re.compile(
     r"[,;\t\0]|^[{\[<]|^PAR1|^\S+ [0-9]{14}|^(app_name|item_id)$"
 )  # no list of apps
@@ -215,7 +215,7 @@ def _crowd_from(tensors: Tensors, n_apps: int) -> OtherPhones:
     return crowd
 
 
-class History(NamedTuple):
+class OwnHistory(NamedTuple):
     """Launches of one phone, oldest first: app, seconds since 1970, UTC offset; ``timed`` says
     whether their times are its own."""
 
@@ -223,7 +223,7 @@ class History(NamedTuple):
     timed: bool
 
 
-def read_history(file: Path, user: str | None, read: Callable[[str], LaunchLog]) -> History:
+def read_history(file: Path, user: str | None, read: Callable[[str], LaunchLog]) -> OwnHistory:
     """The launches in a file, or in standard input for the path -.
 
     It has the name of an app in every line, all in one session, or is a log, to be ``read``, of one
@@ -233,18 +233,18 @@ def read_history(file: Path, user: str | None, read: Callable[[str], LaunchLog])
         content = Content.of_file(path).unzip()
         names = [line.strip() for line in content.text.splitlines() if line.strip()]
         if names and not _OF_A_TABLE.search(names[0]) and not known_format(content):
-            return History([(app, PAUSE * n, 0) for n, app in enumerate(names)], False)
+            return OwnHistory([(app, ASSUMED_PAUSE * n, 0) for n, app in enumerate(names)], False)
         log = read(str(path))
     if user is None and log.n_users > 1:
         raise ValueError(
             f"a history must be of one phone, got {log.n_users} users: choose one with --user, "
             f"such as {', '.join(log.users[:3])}."
         )
-    return History(launches_of(log, user or log.users[0]), True)
+    return OwnHistory(launches_of(log, user or log.users[0]), True)
 
 
 def launches_of(log: LaunchLog, user: str) -> list[tuple[str, float, int]]:
-    """The launches of one user of a log, as a `History` has them."""
+    """The launches of one user of a log, as a `OwnHistory` has them."""
     if user not in log.users:
         raise ValueError(unknown("user", user, log.users[:20]))
     code = log.users.index(user)

@@ -16,7 +16,7 @@ import ray
 
 from nextapp.fleet.reporting import Sums
 from nextapp.privacy import Mechanism
-from nextapp.studies.simulation import LocalWorld, Settings
+from nextapp.studies.simulation import LocalWorld, SimulationSettings
 from nextapp.wire import Broadcast
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -27,7 +27,7 @@ TRIES = 5
 class _Worker:
     """A Ray actor, in its own process."""
 
-    def __init__(self, settings: Settings, shards: list[tuple[int, int]]) -> None:
+    def __init__(self, settings: SimulationSettings, shards: list[tuple[int, int]]) -> None:
         self.world = LocalWorld(settings, shards)
 
     def process(self) -> int:
@@ -42,7 +42,7 @@ class _Worker:
 class RayWorld:
     """Shards spread over Ray workers, a processor each. Call `ray.init` first."""
 
-    def __init__(self, settings: Settings, workers: int) -> None:
+    def __init__(self, settings: SimulationSettings, workers: int) -> None:
         shards = settings.bounds
         if not 1 <= workers <= len(shards):
             raise ValueError(

@@ -30,10 +30,10 @@ from nextapp.randomness import check_epsilon
 from nextapp.studies.experiment import check_names, plain_values, versions
 from nextapp.studies.mechanisms import FORMS, NONE, mechanism_for_simulation
 from nextapp.studies.simulation import HeldOutPhones
-from nextapp.table import LEVEL
+from nextapp.table import CONFIDENCE
 from nextapp.wire import Broadcast, Floats, ModelSettings
 
-NOISE = "noise"
+NOISE_ALONE = "noise"
 MECHANISMS = (
     "laplace", "laplace-l1", "harmony", "kashin", "qharmony-printed", "walsh",
 )  # fmt: skip
@@ -156,7 +156,7 @@ class PhonesNeededResult:
             np.stack([mine, mine - frozen, mine - zero, mine - alone], axis=1)
             for mine, frozen, zero, alone in zip(own, self.frozen, self.zero, noise, strict=True)
         ]
-        names = ("HR@5", f"gain_over_{FROZEN}", f"gain_over_{ZERO}", f"gain_over_{NOISE}")
+        names = ("HR@5", f"gain_over_{FROZEN}", f"gain_over_{ZERO}", f"gain_over_{NOISE_ALONE}")
         return dict(zip(names, _over_worlds(compared), strict=True))
 
     def answer(self, name: str) -> int | None:
@@ -167,7 +167,7 @@ class PhonesNeededResult:
         best = None
         for n_phones in reversed(self.study.sizes(name)):
             found = self.figures(name, n_phones)
-            if min(found[f"gain_over_{each}"]["low"] for each in (FROZEN, ZERO, NOISE)) <= 0:
+            if min(found[f"gain_over_{each}"]["low"] for each in (FROZEN, ZERO, NOISE_ALONE)) <= 0:
                 break
             best = n_phones
         return best
@@ -260,7 +260,9 @@ def _over_worlds(by_world: Sequence[Floats]) -> list[dict[str, float]]:
     """
     means = np.array([each.mean(axis=0) for each in by_world])
     n = len(means)
-    reach = float(student.ppf((1 + LEVEL) / 2, n - 1)) * means.std(axis=0, ddof=1) / math.sqrt(n)
+    reach = (
+        float(student.ppf((1 + CONFIDENCE) / 2, n - 1)) * means.std(axis=0, ddof=1) / math.sqrt(n)
+    )
     return [
         {"mean": float(middle), "low": float(middle - half), "high": float(middle + half)}
         for middle, half in zip(means.mean(axis=0), reach, strict=True)

@@ -51,7 +51,7 @@ PUBLIC_PHONES = 400  # public synthetic phones, drawn with another seed, that gi
 
 
 @dataclass(frozen=True)
-class Settings:
+class SimulationSettings:
     """A simulated federation.
 
     With ``exact`` every report is simulated, else their sum is drawn from its distribution where it
@@ -123,7 +123,7 @@ class LocalWorld:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: SimulationSettings,
         shards: Sequence[tuple[int, int]] | None = None,
         device: str = "cpu",
     ) -> None:
@@ -175,7 +175,7 @@ class HeldOutPhones:
         return user_means(self.test, values, self.test.within)[:, 0]
 
 
-def public_clip(settings: Settings, broadcast: Broadcast) -> float:
+def public_clip(settings: SimulationSettings, broadcast: Broadcast) -> float:
     """The median norm of F(u) over public synthetic phones, drawn with another seed."""
     population = synthetic.fleet_parameters(PUBLIC_PHONES, settings.apps, settings.days)
     ball = settings.build_mechanism(1.0).ball
@@ -187,7 +187,7 @@ OnRound = Callable[[dict[str, Any]], None]
 
 
 def run(
-    settings: Settings,
+    settings: SimulationSettings,
     world: World | None = None,
     folder: Path | None = None,
     on_round: OnRound = lambda record: None,
@@ -253,7 +253,7 @@ def run(
     }
 
 
-def as_values(settings: Settings) -> dict[str, Any]:
+def as_values(settings: SimulationSettings) -> dict[str, Any]:
     """The settings as plain values, for a result or a checkpoint."""
     values = asdict(settings)
     values["training"] = training_values(settings.training)

@@ -15,7 +15,7 @@ from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism, requested_mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.server.federation import Coordinator
-from nextapp.server.flower.gateway_rounds import Answer, Driver, Letter, Pace, Refused, answer
+from nextapp.server.flower.gateway_rounds import Answer, CannotAnswer, Driver, Letter, Pace, answer
 from nextapp.server.folders import gateway_identity
 from nextapp.server.vault import Outcome, RoundRules, Submission, Vault
 from nextapp.wire import Broadcast, Buckets, History, ModelSettings, ReportRequest
@@ -88,7 +88,7 @@ class ByHand:
         if region.reached:
             try:
                 got = answer(letter, region.vault, 1e9)
-            except Refused as refusal:
+            except CannotAnswer as refusal:
                 got = str(refusal)
             if letter.kind == "open" and isinstance(got, Answer) and not got.round.closed:
                 region.phones_report()
@@ -473,15 +473,15 @@ class TestLetters:
     def test_another_broadcast_for_the_same_round_is_refused(self, tmp_path):
         region = Region(tmp_path / "a", range(2))
         answer(self.opened(region.vault), region.vault, 1e9)
-        with pytest.raises(Refused, match="another broadcast"):
+        with pytest.raises(CannotAnswer, match="another broadcast"):
             answer(self.opened(region.vault, seed=1), region.vault, 1e9)
 
     def test_a_round_the_gateway_does_not_have_is_refused(self, tmp_path):
         region = Region(tmp_path / "a", range(2))
-        with pytest.raises(Refused, match="no round yet"):
+        with pytest.raises(CannotAnswer, match="no round yet"):
             answer(Letter("count", RoundRules(1, 1, 1.0).open_round(0, 0.0)), region.vault, 1e9)
         answer(self.opened(region.vault, 3), region.vault, 1e9)
-        with pytest.raises(Refused, match="is at round 3"):
+        with pytest.raises(CannotAnswer, match="is at round 3"):
             answer(Letter("close", RoundRules(1, 1, 1.0).open_round(2, 0.0)), region.vault, 1e9)
 
     def test_a_gateway_keeps_its_identity(self, tmp_path):

@@ -357,7 +357,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """The layout of a file. ``positions``: columns of user, if there is one, time, app and, in
     LSApp, event. ``month_first``: dates with slashes or hyphens are M/D/Y, not D/M/Y; None: not
     known."""
@@ -460,7 +460,7 @@ def _flat(record: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]
 # --- Header
 
 
-def table_of_header(line: bytes, file: str, columns: Columns) -> Table:
+def table_of_header(line: bytes, file: str, columns: Columns) -> TextTable:
     """The layout of a file that begins with this line."""
     try:
         text = line.removeprefix(codecs.BOM_UTF8).decode().rstrip("\r\n")
@@ -477,7 +477,7 @@ def table_of_header(line: bytes, file: str, columns: Columns) -> Table:
     record = _json_line(text)
     if record is not None:
         names = list(record)
-        return Table(file, JSON_LINES, tuple(names), positions(names, file, columns))
+        return TextTable(file, JSON_LINES, tuple(names), positions(names, file, columns))
     wanted = {_plain(name) for names in columns.names_to_find().values() for name in names}
     try:
         headers = {
@@ -501,10 +501,10 @@ def table_of_header(line: bytes, file: str, columns: Columns) -> Table:
     kind = {",": "CSV", "\t": "TSV", ";": "CSV with semicolons"}[separator]
     kind = "LSApp" if set(names) >= LSAPP_HEADER else kind
     found = positions(names, file, columns)
-    return Table(file, kind, tuple(names), found, separator, True)
+    return TextTable(file, kind, tuple(names), found, separator, True)
 
 
-def with_order(rows: Iterable[Row], table: Table, told: DateOrder | None) -> Table:
+def with_order(rows: Iterable[Row], table: TextTable, told: DateOrder | None) -> TextTable:
     """The table with the order of day and month in the dates of its rows."""
     times = (str(row.time) for row in rows if row.problem is None)
     dates = filter(_SLASHED.match, times)
@@ -603,7 +603,7 @@ def list_names(names: Iterable[str]) -> str:
 # --- Lines to rows
 
 
-def rows_of_lines(lines: Iterable[bytes], first_number: int, table: Table) -> Iterator[Row]:
+def rows_of_lines(lines: Iterable[bytes], first_number: int, table: TextTable) -> Iterator[Row]:
     """The rows of these lines; the first has this number."""
     for number, line in enumerate(lines, first_number):
         raw = line.removesuffix(b"\r")
@@ -611,7 +611,7 @@ def rows_of_lines(lines: Iterable[bytes], first_number: int, table: Table) -> It
             yield _row(number, raw, table)
 
 
-def _row(number: int, raw: bytes, table: Table) -> Row:
+def _row(number: int, raw: bytes, table: TextTable) -> Row:
     try:
         text = raw.decode()
     except UnicodeDecodeError:
@@ -646,7 +646,7 @@ def _plain_value(role: str, value: Any) -> Any:
 
 def launches_of_rows(
     rows: Iterable[Row],
-    table: Table,
+    table: TextTable,
     *,
     zone: tzinfo | None = None,
     skip: bool | None = None,
@@ -727,14 +727,14 @@ def check_days(first_ms: float, last_ms: float, file: str) -> None:
         )
 
 
-def _complaint(row: Row, table: Table) -> str:
+def _complaint(row: Row, table: TextTable) -> str:
     """The error message for a row: what is wrong, where, and what to do."""
     about_line = row.problem in (NOT_UTF8, NOT_JSON, WRONG_FIELDS, OPEN_QUOTE)
     where, expected, got = (_line_finding if about_line else _value_finding)(row, table)
     return f"{table.file}, {table.row_word} {row.number}, {where}: expected {expected}, got {got}."
 
 
-def _line_finding(row: Row, table: Table) -> tuple[str, str, str]:
+def _line_finding(row: Row, table: TextTable) -> tuple[str, str, str]:
     """The column with the problem, the expected content and the actual one, of a bad line."""
     if row.problem == NOT_JSON:
         return "whole line", "a JSON object", _short(row.line.decode())
@@ -756,7 +756,7 @@ def _line_finding(row: Row, table: Table) -> tuple[str, str, str]:
     return "whole line", expected, f"{last + 1} in {_short(text)}"
 
 
-def _value_finding(row: Row, table: Table) -> tuple[str, str, str]:
+def _value_finding(row: Row, table: TextTable) -> tuple[str, str, str]:
     """The column with the problem, the expected value and the actual one."""
     role, expected = {
         NO_USER: ("user", "the name of a user"),

@@ -26,7 +26,7 @@ class NoGpu(ValueError):
 
 
 @dataclass(frozen=True)
-class Source:
+class KernelSource:
     """A file of kernels with its definitions, and options of the compiler."""
 
     file: str
@@ -65,13 +65,13 @@ class Card:
         if n_cards == 0:
             raise NoGpu("device 'gpu' needs an NVIDIA card, and CUDA finds none; say 'cpu'.")
         self.xp: Any = cupy
-        self._kernels: dict[tuple[Source, str], Any] = {}
-        self._modules: dict[Source, Any] = {}
+        self._kernels: dict[tuple[KernelSource, str], Any] = {}
+        self._modules: dict[KernelSource, Any] = {}
         self._staging: list[npt.NDArray[np.uint8]] | None = None
 
     def launch(
         self,
-        source: Source,
+        source: KernelSource,
         name: str,
         n_blocks: int,
         n_threads: int,
@@ -118,7 +118,7 @@ class Card:
         found: npt.NDArray[Any] = self.xp.asnumpy(array)
         return found
 
-    def _kernel(self, source: Source, name: str) -> Any:
+    def _kernel(self, source: KernelSource, name: str) -> Any:
         if (source, name) not in self._kernels:
             if source not in self._modules:
                 defined = tuple(f"-D{key}={value}" for key, value in source.definitions)

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.fleet.columns import cut
-from nextapp.fleet.encoders import Encoder, HarmonyEncoder, IdentityEncoder, State
-from nextapp.fleet.gpu.card import Card, Source
-from nextapp.fleet.gpu.resident import Order, Part, ResidentFleet
+from nextapp.fleet.encoders import Encoder, HarmonyEncoder, IdentityEncoder, PartialSum
+from nextapp.fleet.gpu.card import Card, KernelSource
+from nextapp.fleet.gpu.resident import FleetPart, Order, ResidentFleet
 from nextapp.fleet.gradients import BALLS, REPORT, ShardRound
 from nextapp.fleet.reporting import Sums, check_round, encoder_for, round_of
 from nextapp.fleet.stepping import READING_CODES
@@ -37,7 +37,7 @@ from nextapp.privacy.harmony import Harmony
 from nextapp.wire import Broadcast
 
 LARGEST_DIM = 64
-DRAWS = Source("draws.cu", options=("--fmad=false",))
+DRAWS = KernelSource("draws.cu", options=("--fmad=false",))
 _STEP_OPTIONS = ("--prec-div=false", "--prec-sqrt=false")  # of float; doubles stay exact
 _KINDS = {"float32": "float", "float64": "double"}
 _SHARED_BYTES = 200 * 1024  # of the 227 KiB that a block can have
@@ -152,9 +152,9 @@ def workspace_size(capacity: int, d: int) -> int:
     return own + table + 5 * capacity + 2 * (wide + 4) + wide
 
 
-def _source(d: int, kind: np.dtype[Any], dense: bool) -> Source:
+def _source(d: int, kind: np.dtype[Any], dense: bool) -> KernelSource:
     defined = (("DIM", str(d)), ("REAL", _KINDS[kind.name]), ("DENSE", str(int(dense))))
-    return Source("step.cu", defined, _STEP_OPTIONS)
+    return KernelSource("step.cu", defined, _STEP_OPTIONS)
 
 
 def _step(
@@ -242,9 +242,9 @@ def _launch_step(
 
 def _launch_part(
     card: Card,
-    source: Source,
+    source: KernelSource,
     order: Order,
-    part: Part,
+    part: FleetPart,
     d: int,
     kind: np.dtype[Any],
     shared: list[Any],
@@ -317,7 +317,9 @@ def _draw_positions(
     return positions, words
 
 
-def _count_signs(card: Card, mechanism: Harmony, positions: Any, words: Any, entries: Any) -> State:
+def _count_signs(
+    card: Card, mechanism: Harmony, positions: Any, words: Any, entries: Any
+) -> PartialSum:
     """How often each position came with either sign."""
     counts = card.xp.zeros((2, mechanism.D), np.uint32)
     arguments = [
@@ -337,7 +339,7 @@ def _lean(
     encoder: SumOfWalsh,
     r: ShardRound,
     kind: np.dtype[Any],
-) -> State:
+) -> PartialSum:
     """What `SumOfWalsh` draws phone by phone."""
     card, (n_apps, d) = fleet.card, r.Q.shape
     total = card.xp.zeros((n_apps, d), np.int64)

@@ -19,7 +19,7 @@ CAPACITIES = (12, 16, 20, 24, 32, 48, 64)
 
 
 @dataclass(frozen=True)
-class Part:
+class FleetPart:
     """Phones ``first`` to ``last`` − 1 of an order: those with at most `capacity` own apps."""
 
     capacity: int
@@ -36,7 +36,7 @@ class Order:
 
     phones: Any  # (n,) int32, on the card
     n: int
-    parts: tuple[Part, ...]
+    parts: tuple[FleetPart, ...]
 
 
 class ResidentFleet:
@@ -74,7 +74,7 @@ class ResidentFleet:
         ends = xp.searchsorted(self.n_own[phones], bounds, side="right")
         cuts = [0, *self.card.download(ends).tolist()]
         parts = tuple(
-            Part(capacity, first, last)
+            FleetPart(capacity, first, last)
             for capacity, (first, last) in zip(capacities, pairwise(cuts), strict=True)
             if last > first
         )

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 
 from nextapp.privacy import requested_mechanism
 from nextapp.server.federation import Closed, Coordinator
-from nextapp.server.vault import Reduced, Round, RoundRules, Vault, Verdict
+from nextapp.server.vault import Due, Reduced, Round, RoundRules, Vault
 from nextapp.settings import setting
 from nextapp.wire import Broadcast, TokenKey
 
@@ -58,12 +58,12 @@ class Answer:
     keys: tuple[TokenKey, ...] = ()
 
 
-class Refused(RuntimeError):
+class CannotAnswer(RuntimeError):
     """A gateway that cannot do what a letter asks, and why."""
 
 
 def answer(letter: Letter, vault: Vault, now: float) -> Answer:
-    """Do what a letter asks of a gateway's vault. `Refused` where the round is not the vault's."""
+    """Do what a letter asks of a vault. `CannotAnswer` where the round is not the vault's."""
     number, gateway = letter.round.number, vault.keys.region
     n_phones = vault.devices.count()
     if letter.kind == "keys":
@@ -73,7 +73,7 @@ def answer(letter: Letter, vault: Vault, now: float) -> Answer:
     round = vault.round()
     if round is None or round.number != number:
         at = "has had no round yet" if round is None else f"is at round {round.number}"
-        raise Refused(f"gateway {gateway} {at}, and was asked about round {number}.")
+        raise CannotAnswer(f"gateway {gateway} {at}, and was asked about round {number}.")
     if letter.kind == "count":
         vault.set_round(letter.round)
     if letter.kind == "close":
@@ -89,7 +89,7 @@ def _open(letter: Letter, vault: Vault) -> None:
         # Its coordinator went on without these reports, so they are in no step.
         _reduce_round(latest.number, vault)
     if latest is not None and latest.number > number:
-        raise Refused(
+        raise CannotAnswer(
             f"the vault {vault.path} has seen round {latest.number}, so round {number} cannot "
             f"open: phones refuse broadcasts older than the one they hold. Restore the newest "
             f"checkpoint, or let the coordinator skip to round {latest.number + 1}."
@@ -98,7 +98,7 @@ def _open(letter: Letter, vault: Vault) -> None:
     round = vault.round() or letter.round  # one that was open before keeps its times
     vault.set_round(replace(round, goal=letter.round.goal, rules=letter.round.rules))
     if vault.broadcast() != letter.broadcast:
-        raise Refused(
+        raise CannotAnswer(
             f"the vault {vault.path} has handed out another broadcast for round {number}: this "
             f"coordinator is not the one that opened it. Let it skip to round {number + 1}."
         )
@@ -108,7 +108,7 @@ def _reduce_round(number: int, vault: Vault) -> Reduced:
     data = vault.broadcast()
     broadcast = None if data is None else Broadcast.from_bytes(data)
     if broadcast is None or broadcast.round != number:
-        raise Refused(f"round {number} is not the round of the vault {vault.path}.")
+        raise CannotAnswer(f"round {number} is not the round of the vault {vault.path}.")
     vault.close_round(number)
     return vault.reduce(number, requested_mechanism(broadcast))
 
@@ -248,15 +248,13 @@ class Driver:
                 n_reports = sum(answer.round.n_reports for answer in counts)
                 goal = self.rules.goal_of(self._n_phones)
                 round = replace(round, n_reports=n_reports, goal=goal, rules=self.rules)
-                verdict = round.verdict(self._clock())
-                if verdict is Verdict.CLOSE or (
-                    verdict is Verdict.EXTEND and not self._takes_reports(counts)
-                ):
+                due = round.due(self._clock())
+                if due is Due.CLOSE or (due is Due.EXTEND and not self._takes_reports(counts)):
                     return round
-                round = round.after(verdict, self._clock())
-                if verdict is Verdict.END:
+                round = round.after(due, self._clock())
+                if due is Due.END:
                     self._say_at_once(round)
-                elif verdict is Verdict.EXTEND:
+                elif due is Due.EXTEND:
                     self._say(
                         f"round {round.number}: {round.n_reports:,} reports at the deadline are "
                         f"below the minimum of {self.rules.minimum:,}; it stays open."
