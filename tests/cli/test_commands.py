@@ -49,7 +49,7 @@ def test_every_command_has_an_example(run, command):
 def test_evaluate_prints_one_table_and_a_line(run):
     text = run("evaluate", SMALL, "--models", "mru,nextapp")
     assert "summary: HR@1 and HR@5 of the three tables" in text
-    assert "among the first five suggestions: nextapp " in text
+    assert "among the first five: nextapp " in text
     assert "all launches within a session" not in text
 
 

@@ -20,7 +20,7 @@ from rich.console import Console
 from nextapp.cli import STOPPED, screen
 from nextapp.cli.commands import COMMANDS, Group, app
 from nextapp.cli.commands import load as load_command
-from nextapp.cli.evaluate import in_short, intervals_table
+from nextapp.cli.evaluate import in_short
 from nextapp.data.importers import check_not_foreign
 from nextapp.data.importers.content import UnreadableLog
 
@@ -169,14 +169,12 @@ def test_the_nearest_of_what_there_is_is_named(run, words, meant):
     assert f"id you mean {meant}?" in " ".join(run(*words.split(), code=code).split())
 
 
-def test_an_interval_is_drawn_where_there_is_room():
+def test_the_result_in_a_line_has_its_intervals_and_calls_level_models_level():
     figures = {"HR@5": 0.5, "ci95": {"HR@5": [0.4, 0.6]}}
-    result = {"models": {"nextapp": figures, "mru": figures}, "intervals": "by user"}
-    for room, drawn in ((80, 40), (60, 24), (40, 0)):
-        table = intervals_table(result, room)
-        cells = [row[3].strip("01 ") for row in table.rows]
-        assert [len(cell) for cell in cells] == [drawn, drawn]
-    assert "nextapp and mru, level at 50.0%." in in_short(result)
+    result = {"models": {"nextapp": figures, "mru": figures}, "intervals": "95 %, over users"}
+    assert in_short(result).endswith(
+        ": nextapp 50.0% (40.0–60.0) and mru 50.0% (40.0–60.0). Intervals: 95 %, over users."
+    )
 
 
 def test_every_command_that_takes_a_log_reads_it_by_one_door():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from nextapp.evaluation.static import (
 from nextapp.settings import as_toml, count
 from nextapp.storage import write_atomically
 from nextapp.studies.experiment import Experiment, experiment_from, run, versions
-from nextapp.table import Column, Mark, Marked, Table
+from nextapp.table import Mark, Marked, Table
 
 if TYPE_CHECKING:
     from nextapp.studies.tuning import Chosen
@@ -102,7 +101,6 @@ def show_result(result: Mapping[str, Any], *, more: bool = False) -> None:
         screen.out.print()
     screen.out.print(steadiness_table(result["models"]).terminal())
     screen.out.print()
-    screen.out.print(intervals_table(result, screen.out.width).terminal(header=False))
     differences = standing_table(result)
     if differences is not None:
         screen.out.print()
@@ -118,46 +116,19 @@ def show_result(result: Mapping[str, Any], *, more: bool = False) -> None:
 def in_short(result: Mapping[str, Any]) -> str:
     """The main result in a line: HR@5 of the best two models.
 
-    >>> figures = {"nextapp": {"HR@5": 0.953}, "mru": {"HR@5": 0.849}, "ceiling": {"HR@5": 0.99}}
-    >>> in_short({"models": figures})
-    'The launched app is among the first five suggestions: nextapp 95.3%, then mru 84.9%.'
+    >>> figures = {"HR@5": 0.853, "ci95": {"HR@5": [0.824, 0.881]}}
+    >>> in_short({"models": {"nextapp": figures}, "intervals": "95 %, by user"})
+    'The launched app is among the first five: nextapp 85.3% (82.4–88.1). Intervals: 95 %, by user.'
     """
-    rates = {
-        name: 100 * row["HR@5"] for name, row in result["models"].items() if name not in NOT_RANKED
-    }
-    best = sorted(rates, key=rates.__getitem__, reverse=True)[:2]
-    shown = [f"{rates[name]:.1f}%" for name in best]
-    words = ", then ".join(f"{name} {rate}" for name, rate in zip(best, shown, strict=True))
-    if len(best) > 1 and shown[0] == shown[1]:
-        words = f"{' and '.join(best)}, level at {shown[0]}"
-    return f"The launched app is among the first five suggestions: {words}."
-
-
-def intervals_table(result: Mapping[str, Any], room: int = 80) -> Table:
-    """Each model's figure with its 95 % interval, drawn as a bar where there is room for one."""
-    rows = []
-    width = min(40, room - 29 - max(map(len, result["models"])))
-    for name, figures in result["models"].items():
-        low, high = figures["ci95"]["HR@5"]
-        ends = f"{low:.3f} – {high:.3f}"
-        if width < 10:
-            rows.append([name, figures["HR@5"], ends, ""])
-            continue
-        cells = ["·"] * width
-        first, last = int(low * (width - 1)), math.ceil(high * (width - 1))
-        cells[first : last + 1] = ["─"] * (last + 1 - first)
-        cells[round(figures["HR@5"] * (width - 1))] = "●"
-        rows.append([name, figures["HR@5"], ends, f"0 {''.join(cells)} 1"])
-    return Table(
-        [
-            Column("model", "name"),
-            Column("HR@5", form="plain"),
-            Column("95 %", "text"),
-            Column("", "text"),
-        ],
-        rows,
-        title=f"HR@5; intervals: {result['intervals']}",
-    )
+    rows = {name: row for name, row in result["models"].items() if name not in NOT_RANKED}
+    best = sorted(rows, key=lambda name: rows[name]["HR@5"], reverse=True)[:2]
+    rates = [f"{rows[name]['HR@5']:.1%}" for name in best]
+    found = []
+    for name, rate in zip(best, rates, strict=True):
+        low, high = rows[name]["ci95"]["HR@5"]
+        found.append(f"{name} {rate} ({100 * low:.1f}–{100 * high:.1f})")
+    words = (" and " if len(set(rates)) < len(rates) else ", then ").join(found)
+    return f"The launched app is among the first five: {words}. Intervals: {result['intervals']}."
 
 
 def standing_table(result: Mapping[str, Any]) -> Table | None:
