@@ -185,7 +185,7 @@ def test_the_settings_shown_as_defaults_are_those_of_a_new_server():
 
 LIMITS, DEVICES, NEW = ServerLimits(), VaultOptions(), settings_for(Path("/nowhere"), {}, None)
 DEFAULTS = [
-    ("deploy.md", r"asked: ([\d,]+) with a list of up to that many names, else (\d+)",
+    ("deploy.md", r"asked: ([\d,]+) with a list, else (\d+)",
      [FederationSettings.slots, SLOTS_BY_BUCKET]),
     ("deploy.md", r"how long that is \| (\d+) in (\d+) days",
      [DEVICES.reports_per_period, DEVICES.key_days]),
