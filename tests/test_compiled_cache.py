@@ -24,7 +24,7 @@ print(inside(stream(7, 3, 0, 5)), sum(inside.machine.stats.cache_hits.values()))
 
 ASK_WHEN_COMPILING = f"""
 from nextapp.compiled import at_next_compilation
-at_next_compilation(lambda: print("compiling"))
+at_next_compilation.append(lambda: print("compiling"))
 {ASK}"""
 
 

@@ -22,10 +22,10 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, cached_property, partial, update_wrapper
+from functools import cache, cached_property, update_wrapper
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any, TypeVar, cast, overload
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -38,63 +38,6 @@ COMPILING = 2.0  # seconds to compile most loops
 _PACKAGE = Path(__file__).parent
 _KEPT = 4  # number of cache folders kept per module, for this and other versions of the sources
 _IMPORT = re.compile(r"^(?:from|import) (nextapp[\w.]*)(?: import (\([^)]*\)|.*))?", re.MULTILINE)
-
-
-@overload
-def compiled(function: Function) -> Function: ...
-@overload
-def compiled(
-    *, seconds: Estimate, plain: Callable[..., Any] | None = None
-) -> Callable[[Function], Function]: ...
-def compiled(
-    function: Function | None = None,
-    *,
-    seconds: Estimate | None = None,
-    plain: Callable[..., Any] | None = None,
-) -> Any:
-    """A decorator for loops; the function keeps its type.
-
-    Compiled, division follows NumPy (x / 0 is inf), and the loop releases the GIL while it runs, so
-    that threads can run in parallel. ``seconds`` says from the arguments how long plain Python
-    takes about. ``plain`` stands in for the function in plain Python, where NumPy has something
-    faster.
-    """
-    decorator = partial(_loop, seconds=seconds, plain=plain)
-    return decorator if function is None else decorator(function)
-
-
-@overload
-def borrowing(function: Function) -> Function: ...
-@overload
-def borrowing(*, plain: Callable[..., Any]) -> Callable[[Function], Function]: ...
-def borrowing(function: Function | None = None, *, plain: Callable[..., Any] | None = None) -> Any:
-    """`compiled`, for a loop that makes no array and returns none.
-
-    Numba counts who uses an array, with a locked instruction for each array of each call, which can
-    take most of the time of short functions. Here arrays are used as their caller keeps them.
-    ``plain`` is as of `compiled`.
-    """
-    decorator = partial(_loop, plain=plain, _nrt=False)
-    return decorator if function is None else decorator(function)
-
-
-def fast(function: Function) -> Function:
-    """`compiled`, with sums in any order, which allows SIMD vectorisation."""
-    return _loop(function, fastmath={"reassoc", "contract", "nsz"})
-
-
-def inlined(function: Function) -> Function:
-    """`compiled` and always inlined, for short functions in hot loops."""
-    return _loop(function, inline="always")
-
-
-def _loop(
-    function: Function,
-    seconds: Estimate | None = None,
-    plain: Callable[..., Any] | None = None,
-    **options: Any,
-) -> Function:
-    return cast(Function, Loop(function, seconds, plain, options))
 
 
 class Loop:
@@ -161,6 +104,38 @@ class Loop:
         folder = cache_folder(Path(code.co_filename))
         index = f"*{code.co_name}-{code.co_firstlineno}.*.nbi"
         return folder is not None and any(folder.glob(f"*/{index}"))
+
+
+def loop(
+    *,
+    seconds: Estimate | None = None,
+    plain: Callable[..., Any] | None = None,
+    **options: Any,
+) -> Callable[[Function], Function]:
+    """A decorator for loops; the function keeps its type.
+
+    Compiled, division follows NumPy (x / 0 is inf), and the loop releases the GIL while it runs, so
+    that threads can run in parallel. ``seconds`` says from the arguments how long plain Python
+    takes about; without it the loop is always compiled. ``plain`` stands in for the function in
+    plain Python, where NumPy has something faster. ``options`` are those of Numba.
+    """
+
+    def decorate(function: Function) -> Function:
+        return cast(Function, Loop(function, seconds, plain, options))
+
+    return decorate
+
+
+compiled = loop()
+borrowing = loop(_nrt=False)
+"""`compiled`, for a loop that makes no array and returns none.
+
+Numba counts who uses an array, with a locked instruction for each array of each call, which can
+take most of the time of short functions. Here arrays are used as their caller keeps them."""
+fast = loop(fastmath={"reassoc", "contract", "nsz"})
+"""`compiled`, with sums in any order, which allows SIMD vectorisation."""
+inlined = loop(inline="always")
+"""`compiled` and always inlined, for short functions in hot loops."""
 
 
 def _linked(function: FunctionType, form: Callable[[Loop], Any]) -> FunctionType:
@@ -230,26 +205,8 @@ def usable_in_loops(*functions: Callable[..., Any]) -> None:
     usable.extend(functions)
 
 
-class _Compilations:
-    """Calls `tell`, where it is set, at the start of the next compilation, once."""
-
-    tell: Callable[[], None] | None = None
-
-    def started(self) -> None:
-        tell, self.tell = self.tell, None
-        if tell is not None:
-            tell()
-
-
-compilations = _Compilations()
-
-
-def at_next_compilation(tell: Callable[[], None]) -> None:
-    """Call `tell` once, as soon as a loop must be compiled. A loop in the cache needs no compiling.
-
-    A later call replaces an earlier one.
-    """
-    compilations.tell = tell
+at_next_compilation: list[Callable[[], None]] = []
+"""Called once, as soon as a loop must be compiled. A loop in the cache needs no compiling."""
 
 
 @cache

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from nextapp.compiled import borrowing, compiled, inlined, wide_product
+from nextapp.compiled import borrowing, compiled, inlined, loop, wide_product
 from nextapp.randomness import Words
 
 Key = int | np.integer[Any]
@@ -139,7 +139,7 @@ def _turn_by_numpy(bits: Words) -> None:
     bits[_COUNTER:_NEXT] = generator.state["state"]["counter"]
 
 
-@borrowing(plain=_turn_by_numpy)
+@loop(plain=_turn_by_numpy, _nrt=False)
 def _turn(bits: Words) -> None:
     """Fill the buffer with the next blocks; the counter is incremented first, as in NumPy."""
     key_0, key_1 = bits[_KEY], bits[_KEY + 1]

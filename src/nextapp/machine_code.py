@@ -14,7 +14,7 @@ from numba.core import event
 from numba.extending import intrinsic, register_jitable, typeof_impl
 from numba.typed import Dict
 
-from nextapp.compiled import Loop, compilations, usable
+from nextapp.compiled import Loop, at_next_compilation, usable
 
 _CONFIG: Any = numba.config
 _TYPES: Any = numba.types
@@ -57,7 +57,8 @@ def _type_of_loop(loop: Loop, context: Any) -> Any:
 
 class _Compilations(event.Listener):
     def on_start(self, event: Any) -> None:
-        compilations.started()
+        while at_next_compilation:
+            at_next_compilation.pop()()
 
     def on_end(self, event: Any) -> None:
         """Only the start is of interest."""

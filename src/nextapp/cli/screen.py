@@ -100,12 +100,8 @@ def _announce_compiling() -> None:
     """Once in a process."""
     from nextapp.compiled import at_next_compilation
 
-    at_next_compilation(_say_compiling)
-
-
-def _say_compiling() -> None:
     words = "Compiling first, a minute or two; the machine code is kept for the next run."
-    err.print(words, style="dim")
+    at_next_compilation.append(lambda: err.print(words, style="dim"))
 
 
 def silence(console: Console) -> Callable[[], None]:

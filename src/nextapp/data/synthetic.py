@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, logit, ndtri
 
-from nextapp.compiled import borrowing, compiled
+from nextapp.compiled import borrowing, compiled, loop
 from nextapp.compiled_bits import (
     Key,
     below,
@@ -503,7 +503,7 @@ def _seconds_to_play_with_odds(key: Key, crowd: _Crowd, phone: Traits, _place: W
     return 5.0 * _seconds_to_play(0, 1, key, crowd, phone, True)
 
 
-@compiled(seconds=_seconds_to_play_with_odds)
+@loop(seconds=_seconds_to_play_with_odds)
 def _play_with_odds(
     seed: Key, crowd: _Crowd, phone: Traits, place: Whole
 ) -> tuple[Whole, Floats, Whole, Times, Kinds]:
@@ -532,7 +532,7 @@ def _seconds_to_play(
     return 1e-3 * (stop - first) + 1e-5 * n_rows
 
 
-@compiled(seconds=_seconds_to_play)
+@loop(seconds=_seconds_to_play)
 def _play(
     first: int, stop: int, seed: Key, crowd: _Crowd, phones: Traits, timed: bool
 ) -> tuple[Whole, Codes, Times]:
@@ -889,7 +889,7 @@ def _write_bins_by_numpy(cumulated: Floats, bins: Whole) -> None:
     bins[:] = np.searchsorted(cumulated[:last], masses, side="right")
 
 
-@borrowing(plain=_write_bins_by_numpy)
+@loop(plain=_write_bins_by_numpy, _nrt=False)
 def _write_bins(cumulated: Floats, bins: Whole) -> None:
     """Where `_pick` ends for u = 0, 1/n, 2/n, …, 1. As rounding keeps the order, a u between two of
     them ends between theirs."""

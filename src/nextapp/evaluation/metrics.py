@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.compiled import compiled, usable_in_loops
+from nextapp.compiled import loop, usable_in_loops
 from nextapp.data.log import Indices
 from nextapp.evaluation.revealing import Exam, Mask, Predictions, Units
 from nextapp.predictor import STEADY, steady_row
@@ -91,7 +91,7 @@ EDGES = np.array([0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8,
 _P, _CAME, _N = range(3)
 
 
-@compiled(seconds=lambda predictions, *_: 3e-5 * len(predictions.user))
+@loop(seconds=lambda predictions, *_: 3e-5 * len(predictions.user))
 def count_predictions(
     predictions: Predictions,
     unit: Indices,
@@ -175,7 +175,7 @@ _NEW, _HITS = range(2)  # columns of sums
 _DAY_MS = 86_400_000
 
 
-@compiled(seconds=lambda predictions, *_: 1e-4 * len(predictions.user))
+@loop(seconds=lambda predictions, *_: 1e-4 * len(predictions.user))
 def count_suggestions(
     predictions: Predictions,
     unit: Indices,

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.compiled import compiled
+from nextapp.compiled import loop
 from nextapp.data.cutting import (
     DAY_MS,
     Parts,
@@ -383,7 +383,7 @@ def exam_on(
     )
 
 
-@compiled(seconds=lambda rows, *_: 2e-6 * len(rows))
+@loop(seconds=lambda rows, *_: 2e-6 * len(rows))
 def _seen(rows: Indices, first: Indices, width: Indices, seen_from: Indices) -> Mask:
     seen = np.empty(width.sum(), np.bool_)
     cell = 0
@@ -420,7 +420,7 @@ def _ranks_by_numpy(
     return better, equal, finite
 
 
-@compiled(seconds=lambda predictions, *_: 1.5e-5 * len(predictions.user), plain=_ranks_by_numpy)
+@loop(seconds=lambda predictions, *_: 1.5e-5 * len(predictions.user), plain=_ranks_by_numpy)
 def ranks(
     predictions: Predictions, competes: Mask, scores: Floats
 ) -> tuple[Indices, Indices, bool]:

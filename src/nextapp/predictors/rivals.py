@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.compiled import compiled, dict_of_whole_numbers
+from nextapp.compiled import compiled, dict_of_whole_numbers, loop
 from nextapp.data.log import Indices, LaunchLog
 from nextapp.predictors import Questions, Streams, launch_streams
 from nextapp.wire import Floats
@@ -228,7 +228,7 @@ class OnlineSR(OnlineSROnDevice):
         return everybody - own  # this phone's own are counted as they come
 
 
-@compiled(seconds=lambda streams, *_: 2e-6 * len(streams.launches))
+@loop(seconds=lambda streams, *_: 2e-6 * len(streams.launches))
 def _play_online(
     streams: Streams,
     candidate_starts: Indices,
@@ -298,7 +298,7 @@ class CountMix:
         return np.log(chances)
 
 
-@compiled(seconds=lambda streams, *_: 2e-5 * len(streams.launches))
+@loop(seconds=lambda streams, *_: 2e-5 * len(streams.launches))
 def _mix_counts(streams: Streams, candidate_starts: Indices, longest: int, chances: Floats) -> None:
     for v in range(len(candidate_starts) - 1):
         k = candidate_starts[v + 1] - candidate_starts[v]
@@ -399,7 +399,7 @@ def _count(followers: Followers, context: int, app: int, fade: float, n_cells: i
     return n_cells + 1
 
 
-@compiled(seconds=lambda streams, *_: 4e-5 * len(streams.launches))
+@loop(seconds=lambda streams, *_: 4e-5 * len(streams.launches))
 def match_partially(
     streams: Streams, candidate_starts: Indices, fades: Floats, chances: Floats
 ) -> None:
@@ -506,7 +506,7 @@ def table_pairs(questions: Questions) -> tuple[Indices, Indices, Indices]:
     return questions.users[owner], launched, candidate
 
 
-@compiled(seconds=lambda *arrays: 4e-6 * len(arrays[3]))  # the launches
+@loop(seconds=lambda *arrays: 4e-6 * len(arrays[3]))  # the launches
 def _recency(
     candidate_starts: Indices,
     session_user: Indices,
@@ -528,7 +528,7 @@ def _recency(
     return scores
 
 
-@compiled(seconds=lambda *arrays: 4e-6 * len(arrays[3]))  # the launches
+@loop(seconds=lambda *arrays: 4e-6 * len(arrays[3]))  # the launches
 def _session(
     candidate_starts: Indices,
     session_user: Indices,

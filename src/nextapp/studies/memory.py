@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.compiled import compiled
+from nextapp.compiled import loop
 from nextapp.data.cutting import Split
 from nextapp.data.log import Indices, LaunchLog
 from nextapp.evaluation import Exam, Preset, exam
@@ -168,7 +168,7 @@ def play(phone: Resident, policy: Policy, size: int) -> tuple[int, int, int]:
     return _play(phone.launches, policy.values, policy.chances, start, size, policy.theta)
 
 
-@compiled(seconds=lambda launches, *_: 5e-5 * len(launches))
+@loop(seconds=lambda launches, *_: 5e-5 * len(launches))
 def _play(
     launches: Indices,
     values: Floats,
