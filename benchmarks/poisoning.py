@@ -102,12 +102,12 @@ def cores(log: LaunchLog, users: range) -> list[PhoneCore]:
 
 def looks(core: PhoneCore, broadcast: Broadcast) -> np.ndarray:
     """What a phone scores apps by after its last launch: p + q_last."""
-    core.update(broadcast)
+    core.take(broadcast)
     return core.user_vector + broadcast.app_vectors[core.history[-1]]
 
 
 def rank(core: PhoneCore, broadcast: Broadcast) -> int:
-    core.update(broadcast)
+    core.take(broadcast)
     scores = model.light_scores(broadcast.app_vectors, core.user_vector, core.history[-1:])
     return 1 + int((scores > scores[TARGET]).sum())
 
@@ -161,7 +161,7 @@ class Outcome:
 
 
 def length(core: PhoneCore, broadcast: Broadcast, made: Mechanism) -> float:
-    core.update(broadcast)
+    core.take(broadcast)
     return float(np.linalg.norm(made.apply_clip(core.gradient())))
 
 
@@ -169,7 +169,7 @@ def clip_of(name: str, some: list[PhoneCore], broadcast: Broadcast) -> float:
     """Nine phones of ten are within it, so few are cut."""
     sizes = []
     for core in some:
-        core.update(broadcast)
+        core.take(broadcast)
         gradient = core.gradient().dense()
         sizes.append(np.linalg.norm(gradient) if name == "walsh" else np.abs(gradient).max())
     return float(np.quantile(sizes, 0.9))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
+from nextapp import model
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import seqmf
 from nextapp.evaluation.seqmf import build_learner
@@ -12,7 +14,7 @@ from nextapp.phone.core import PhoneCore
 from nextapp.predictors.training import Training
 from nextapp.progress import silent
 from nextapp.randomness import KeyedBits
-from nextapp.wire import Broadcast
+from nextapp.wire import Broadcast, Floats
 
 
 def phones_of_log(history: LaunchLog) -> list[PhoneCore]:
@@ -30,6 +32,15 @@ def phones_of_log(history: LaunchLog) -> list[PhoneCore]:
     return phones
 
 
+def gradient_with(
+    history: npt.NDArray[np.int64], broadcast: Broadcast, vector: Floats
+) -> model.PhoneGradient:
+    """F(u), eq. (12), of a phone that solved its user vector in an earlier round."""
+    stats = model.phone_statistics(history, broadcast.settings.reading)
+    _, c, c0, h = model.phone_terms(stats, broadcast)
+    return model.phone_gradient(stats, broadcast.app_vectors, vector, c, c0, h)
+
+
 def train(
     phones: list[PhoneCore],
     n_apps: int,
@@ -38,21 +49,22 @@ def train(
 ) -> Broadcast:
     """Federated rounds over these phones; the last broadcast, which every phone then has."""
     server = build_learner(training, n_apps, seed)
-    plain = server.mechanism
+    plain, vectors = server.mechanism, [np.zeros(0)] * len(phones)
 
     def report(broadcast: Broadcast) -> RoundSum:
         reports = []
         for number, phone in enumerate(phones):
-            phone.take(broadcast, keep_vector=True)
+            phone.take(broadcast)
             if broadcast.round % training.solve_every == 0:
-                phone.solve()
+                vectors[number] = phone.user_vector
             bits = KeyedBits(seed, number, broadcast.round, "report")
-            reports.append(plain.encode(phone.gradient(), bits, broadcast.round))
+            gradient = gradient_with(phone.history, broadcast, vectors[number])
+            reports.append(plain.encode(gradient, bits, broadcast.round))
         return RoundSum(plain.total(plain.decode(reports), len(reports)))
 
     run_rounds(server, report, training.rounds, silent)
     for phone in phones:
-        phone.update(server.broadcast)
+        phone.take(server.broadcast)
     return server.broadcast
 
 

@@ -73,7 +73,7 @@ def build_phone(history: Apps, broadcast: Broadcast) -> PhoneCore:
     core = PhoneCore()
     for number, app in enumerate(history.tolist()):
         core.observe(app, 60.0 * number)
-    core.update(broadcast)
+    core.take(broadcast)
     return core
 
 

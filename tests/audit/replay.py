@@ -431,7 +431,7 @@ def _through_phones(
         for turn in range(2):
             if turn:
                 core.observe(int(rng.integers(mechanism.n_apps)), 60.0 * len(history))
-                core.update(broadcast)
+                core.take(broadcast)
             handed = encode_call_of_phone(core.history, broadcast)
             data = content(handed.given)
             public, private = Chooser(bits), Chooser(bits)

@@ -31,6 +31,7 @@ from nextapp.predictors.training import Training
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.wire import ModelSettings
+from slow_seqmf import gradient_with
 
 MINUTE = 60_000
 GAP = 15 * MINUTE
@@ -136,8 +137,7 @@ def one_by_one(stream, regime, source, start, app_vectors, optimiser, seed):
     """Phones that observe, solve and report by themselves; (n_cycles, n_users, 9)."""
     whole, cycle = stream.cycles.whole, stream.cycles.cycle
     devices = [PhoneCore() for _ in range(whole.n_users)]
-    for device, vector in zip(devices, start, strict=True):
-        device.user_vector = vector
+    solved = list(start)  # the user vectors as of when they were solved last
     plain = mechanism("identity", n_apps=whole.n_apps, d=3)
     asked = plain if isinstance(source, str) else source
     server = SeqMFLearner(app_vectors, TRAINING.model, optimiser, asked)
@@ -150,7 +150,7 @@ def one_by_one(stream, regime, source, start, app_vectors, optimiser, seed):
             vectors = server.broadcast.app_vectors
 
             def scored(user, prefix, vectors=vectors):
-                return model.light_scores(vectors, devices[user].user_vector, prefix)
+                return model.light_scores(vectors, solved[user], prefix)
 
             for user, values in marks(stream, now, scored).items():
                 found[now - 1, user] = values
@@ -167,20 +167,21 @@ def one_by_one(stream, regime, source, start, app_vectors, optimiser, seed):
         elif due and source != FROZEN:
             sent = []
             for user in sorted(waiting):
-                devices[user].take(broadcast, keep_vector=True)
+                devices[user].take(broadcast)
                 if regime != "global":
-                    devices[user].solve()
+                    solved[user] = devices[user].user_vector
                 bits = KeyedBits(seed, user, broadcast.round, "report")
-                gradient = devices[user].gradient()
+                gradient = gradient_with(devices[user].history, broadcast, solved[user])
                 sent.append(source.encode(gradient, bits, broadcast.round))
                 reports[user] += 1
             server.apply_reports(sent)
         if due:
             waiting.clear()
         if regime == "full" or (regime == "rare" and due):
-            for device in devices:
+            for user, device in enumerate(devices):
                 if len(device.history):
-                    device.update(server.broadcast)
+                    device.take(server.broadcast)
+                    solved[user] = device.user_vector
     return found, server.broadcast.app_vectors, reports
 
 

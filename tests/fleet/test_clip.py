@@ -20,7 +20,7 @@ def test_the_clip_is_the_median_length_of_what_the_phones_would_send(rng, seed, 
     broadcast = Broadcast(0, rng.normal(0, 0.3, (30, 4)), ModelSettings(alpha=alpha))
     sent = []
     for device in phones_of_log(synthetic.make(POPULATION, seed)):
-        device.update(broadcast)
+        device.take(broadcast)
         sent.append(device.gradient().dense().ravel())
     expected = {
         ball: np.median(np.linalg.norm(sent, norm, axis=1))

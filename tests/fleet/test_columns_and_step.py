@@ -62,7 +62,7 @@ def test_the_step_is_that_of_the_phones(rng, reading, alpha):
     expected_total, expected_loss = np.zeros_like(found.true_sum), 0.0
     Q = broadcast.app_vectors
     for user, device in enumerate(phones_of_log(log)):
-        device.update(broadcast)
+        device.take(broadcast)
         np.testing.assert_allclose(user_vectors[user], device.user_vector, rtol=1e-10, atol=1e-12)
         apps = log.app[log.user == user]
         counts = np.bincount(apps, minlength=log.n_apps)

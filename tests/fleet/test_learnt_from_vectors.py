@@ -49,7 +49,7 @@ def test_a_phone_answers_with_its_transition_vector():
     for step, app in enumerate([0, 1, 0, 0, 1, 9, 0]):
         phone.observe(app, float(step))
     request = ReportRequest("walsh", 1.0, 1.0, {}, "transitions")
-    phone.update(Broadcast(0, np.zeros((3, 0)), ModelSettings(), (), request))
+    phone.take(Broadcast(0, np.zeros((3, 0)), ModelSettings(), (), request))
     by_vector = transition_vector(np.array([0, 1, 0, 0, 1, 9, 0]), 3).dense()
     assert np.array_equal(phone.answer().dense(), by_vector)
 

@@ -101,7 +101,7 @@ def of_phones(log, broadcast, kind, seed):
     """What the phones report one by one, and their clipped gradients."""
     reports, vectors, clipped = [], [], np.zeros((broadcast.n_apps, broadcast.dim))
     for user, device in enumerate(phones_of_log(log)):
-        device.update(broadcast)
+        device.take(broadcast)
         bits = KeyedBits(seed, phone=1000 + user, round=broadcast.round, purpose="report")
         reports.append(kind.encode(device.gradient(), bits, broadcast.round))
         clipped += kind.apply_clip(device.gradient().dense())

@@ -37,7 +37,7 @@ def test_three_rounds_are_those_of_devices_and_a_server(rng, seed, kind):
     for _ in range(3):
         reports = []
         for device in devices:
-            device.update(slow.broadcast)
+            device.take(slow.broadcast)
             reports.append(PLAIN.encode(device.gradient(), KeyedBits(0), slow.broadcast.round))
         slow.apply_reports(reports)
         run_round(fast, told)

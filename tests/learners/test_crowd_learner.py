@@ -46,7 +46,7 @@ def reports_of(server, histories, seed=0):
         device = PhoneCore()
         for step, app in enumerate(history):
             device.observe(int(app), float(step))
-        device.update(server.broadcast)
+        device.take(server.broadcast)
         bits = KeyedBits(seed, phone, server.broadcast.round, "report")
         asked = requested_mechanism(server.broadcast)
         yield asked.encode(device.answer(), bits, server.broadcast.round)

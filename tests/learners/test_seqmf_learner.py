@@ -92,7 +92,7 @@ def test_phones_and_server_train_the_q_of_the_paper(rng, seed, alpha, optimiser,
     for round_ in range(15):
         reports = []
         for number, device in enumerate(devices):
-            device.update(server.broadcast)
+            device.take(server.broadcast)
             bits = KeyedBits(seed, number, round_)
             data = server.mechanism.encode(device.gradient(), bits, round_).to_bytes()
             reports.append(Report.from_bytes(data))

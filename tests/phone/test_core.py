@@ -26,7 +26,7 @@ def launched(apps, every=10.0, **settings) -> PhoneCore:
 def test_the_user_vector_is_that_of_eq_10(broadcast):
     history = [3, 1, 3, 3, 8, 1]
     device = launched(history)
-    device.update(broadcast)
+    device.take(broadcast)
     counts = np.bincount(history, minlength=9)
     Q, settings = broadcast.app_vectors, broadcast.settings
     S = model.transitions(history, 9)
@@ -78,7 +78,7 @@ def test_launches_are_told_by_bucket_and_have_length_1():
 def test_prediction_ranks_the_apps_of_the_history_by_the_light_score(broadcast):
     history = [3, 1, 3, 8, 1, 0]
     device = launched(history)
-    device.update(broadcast)
+    device.take(broadcast)
     r = model.light_scores(broadcast.app_vectors, device.user_vector, history)
     expected = sorted({3, 1, 8, 0}, key=lambda app: -r[app])
     assert device.predict(10, with_open=True) == expected
@@ -88,7 +88,7 @@ def test_prediction_ranks_the_apps_of_the_history_by_the_light_score(broadcast):
 def test_a_pause_of_more_than_15_minutes_starts_a_session(broadcast):
     device = launched([3, 1, 3])
     device.observe(8, 20.0 + 15 * 60 + 1)
-    device.update(broadcast)
+    device.take(broadcast)
     r = model.light_scores(broadcast.app_vectors, device.user_vector, [8])
     assert device.predict(4, with_open=True) == sorted({3, 1, 8}, key=lambda app: -r[app])
     later = device.predict(4, when=20.0 + 40 * 60, with_open=True)
@@ -99,7 +99,7 @@ def test_a_pause_of_more_than_15_minutes_starts_a_session(broadcast):
 def test_exactly_15_minutes_is_the_same_session(broadcast):
     device = launched([3])
     device.observe(1, 15 * 60.0)
-    device.update(broadcast)
+    device.take(broadcast)
     r = model.light_scores(broadcast.app_vectors, device.user_vector, [3, 1])
     assert device.predict(2, with_open=True) == sorted({3, 1}, key=lambda app: -r[app])
 
@@ -111,15 +111,15 @@ def test_a_phone_without_a_broadcast_names_its_most_recent_apps():
 def test_a_phone_without_launches_has_nothing_to_say(broadcast):
     device = PhoneCore()
     assert device.predict(5, with_open=True) == []
-    device.update(broadcast)
+    device.take(broadcast)
     assert device.predict(5, with_open=True) == []
     assert not device.user_vector.any()
 
 
 def test_apps_beyond_the_catalogue_are_kept_but_not_learnt_from(broadcast):
     device, known = launched([3, 77, 1, 77]), launched([3, 1])
-    device.update(broadcast)
-    known.update(broadcast)
+    device.take(broadcast)
+    known.take(broadcast)
     assert np.array_equal(device.user_vector, known.user_vector)
     assert set(device.predict(5, with_open=True)) == {3, 1, 77}
 
@@ -141,8 +141,8 @@ def test_a_long_life_with_a_window_equals_a_short_one(rng, broadcast, length):
     inside = times >= times[-1] - 3000.0
     for app, when in zip(apps[inside], times[inside], strict=True):
         short.observe(int(app), float(when))
-    long.update(broadcast)
-    short.update(broadcast)
+    long.take(broadcast)
+    short.take(broadcast)
     assert long.history.tolist() == short.history.tolist()
     assert np.array_equal(long.user_vector, short.user_vector)
     assert long.predict(9, with_open=True) == short.predict(9, with_open=True)
@@ -158,7 +158,7 @@ def test_a_clock_set_back_keeps_the_order_and_the_session(broadcast):
 def test_the_answer_is_the_gradient_of_eq_12(broadcast):
     history = [3, 1, 3, 3, 8, 1]
     device = launched(history)
-    device.update(broadcast)
+    device.take(broadcast)
     counts = np.bincount(history, minlength=9)
     F = model.gradient(
         broadcast.app_vectors,
@@ -186,7 +186,7 @@ def test_arithmetic_is_total_whatever_a_server_sends(scale, lam, apps):
     with np.errstate(all="ignore"):
         broadcast = Broadcast(0, vectors, ModelSettings(lam=lam, alpha=0.0))
         _ = broadcast.gram
-        core.update(broadcast)
+        core.take(broadcast)
     assert core.user_vector.shape == (2,)
     assert np.isfinite(core.user_vector).all()
     for name in ("harmony", "walsh"):
@@ -199,12 +199,12 @@ def test_arithmetic_is_total_whatever_a_server_sends(scale, lam, apps):
 
 def test_a_launch_after_an_update_counts_in_the_next(broadcast):
     device = launched([3, 1])
-    device.update(broadcast)
+    device.take(broadcast)
     before = device.user_vector
     device.observe(8, 50.0)
-    device.update(broadcast)
+    device.take(broadcast)
     fresh = launched([3, 1, 8])
-    fresh.update(broadcast)
+    fresh.take(broadcast)
     assert np.array_equal(device.user_vector, fresh.user_vector)
     assert not np.array_equal(device.user_vector, before)
 

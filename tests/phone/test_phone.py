@@ -86,7 +86,7 @@ def test_a_phone_predicts_what_a_device_with_the_same_launches_predicts(
     phone = played(store, history)
     given(phone, broadcast)
     device = twin(history)
-    device.update(broadcast)
+    device.take(broadcast)
     for when in (NOON + 60 * 200, NOON + DAY):
         expected = [APPS[app] for app in device.predict(6, when, with_open=True)]
         assert phone.predict(6, when, with_open=True) == expected
@@ -127,7 +127,7 @@ def test_an_app_the_server_does_not_know_is_kept_and_predicted_but_not_learnt_fr
     given(phone, make_broadcast(5))
     assert "diary" in phone.predict(5, with_open=True)
     known = twin(["chat", "mail"])
-    known.update(make_broadcast(5))
+    known.take(make_broadcast(5))
     np.testing.assert_array_equal(phone._core.user_vector, known.user_vector)
     assert phone._core.n_launches == 5
 
@@ -153,7 +153,7 @@ def test_an_app_the_catalogue_takes_up_is_learnt_from_then_on(store, make_broadc
     given(phone, make_broadcast(5, apps=APPS[:3]))
     given(phone, make_broadcast(6))
     device = twin(history)
-    device.update(make_broadcast(6))
+    device.take(make_broadcast(6))
     np.testing.assert_allclose(phone._core.user_vector, device.user_vector, rtol=1e-12)
 
 

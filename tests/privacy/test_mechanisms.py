@@ -132,7 +132,7 @@ def test_a_phone_reports_by_what_is_finite_and_nothing_else(name, rng):
         phone = PhoneCore()
         for number, app in enumerate([3, 1, 3]):
             phone.observe(app, 10.0 * number)
-        phone.update(broadcast)
+        phone.take(broadcast)
         made_for.check(made_for.encode(phone.answer(), KeyedBits(1), 0))
         assert made_for.guarantee.epsilon == 2.0
     else:

@@ -80,7 +80,7 @@ def test_the_q_of_phones_over_http_is_that_of_the_simulation_to_the_last_bit(
     for number in range(ROUNDS):
         reports = []
         for phone, (core, token) in enumerate(zip(cores, tokens, strict=True)):
-            core.update(by_phones.broadcast)
+            core.take(by_phones.broadcast)
             bits, coins = KeyedBits(seed, phone, number, "report"), TokenCoins(token[number])
             reports.append(made.encode(core.answer(), bits, number, coins))
         by_phones.apply_reports(reports)
@@ -105,7 +105,7 @@ def test_what_phones_tell_the_crowd_is_what_they_tell_in_one_process(tmp_path, s
     simulated = CrowdLearner(CrowdRequests(asked, replace(asked, question="launches")), told.apps)
     reports = []
     for phone, core in enumerate(cores_of(launches(PHONES, N_APPS, seed))):
-        core.update(simulated.broadcast)
+        core.take(simulated.broadcast)
         bits = KeyedBits(seed, phone, 0, "report")
         coins = TokenCoins(tokens[phone][0])
         reports.append(simulated.mechanism.encode(core.answer(), bits, 0, coins))

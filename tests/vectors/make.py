@@ -273,7 +273,7 @@ def phone_with(read: Broadcast) -> PhoneCore:
     device = PhoneCore()
     for number, app in enumerate(HISTORY):
         device.observe(app, 60.0 * number)
-    device.update(read)
+    device.take(read)
     return device
 
 

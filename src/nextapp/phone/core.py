@@ -157,7 +157,7 @@ class PhoneCore:
         self.new.pop(app, None)
         for other in self.new:
             self.new[other] += 1
-        self._statistics = None
+        self._statistics = self._user_vector = None
         if self.habits is not None and not learnt:
             self._unlearnt.append((app, when))
         n_old = 0
@@ -400,37 +400,26 @@ class PhoneCore:
         rows: Rows | None = None,
         *,
         buckets: Rows | None = None,
-        keep_vector: bool = False,
     ) -> None:
         """Take over a broadcast, or none. Nothing is computed before it is needed.
 
         ``rows`` says which row of the catalogue an app has, ``buckets`` which bucket; by default
-        its number. ``keep_vector``: the user vector stays as it was solved before.
+        its number.
         """
         self.broadcast = broadcast
         self._rows = rows or _number_of_row
         self._buckets = buckets or _number_of_row
-        self._statistics = None
-        if not keep_vector:
-            self._user_vector = None
-
-    def update(self, broadcast: Broadcast) -> None:
-        """Take over a broadcast whose rows are the apps; solve the user vector now, eq. (10)."""
-        self.take(broadcast)
-        self.solve()
+        self._statistics = self._user_vector = None
 
     @property
     def user_vector(self) -> Floats:
-        """p (d,), solved when it is first asked for, or by `solve`."""
-        return self.solve() if self._user_vector is None else self._user_vector
+        """p (d,) for the launches so far, eq. (10); zeros where it is not finite. Solved when it is
+        asked for, and kept until the next launch."""
+        if self._user_vector is None:
+            self._user_vector = self._solve(self._current_broadcast())
+        return self._user_vector
 
-    @user_vector.setter
-    def user_vector(self, vector: Floats) -> None:
-        self._user_vector = vector
-
-    def solve(self) -> Floats:
-        """Solve the user vector for the launches so far, eq. (10); zeros where it is not finite."""
-        broadcast = self._current_broadcast()
+    def _solve(self, broadcast: Broadcast) -> Floats:
         with np.errstate(all="ignore"):
             try:
                 own, c, c0, h = model.phone_terms(self._phone_statistics(), broadcast)
@@ -440,8 +429,7 @@ class PhoneCore:
             except (ArithmeticError, MemoryError, ValueError, np.linalg.LinAlgError):
                 solved = np.full(broadcast.dim, np.nan)
         finite = solved.shape == (broadcast.dim,) and np.isfinite(solved).all()
-        self._user_vector = solved if finite else np.zeros(broadcast.dim)
-        return self._user_vector
+        return solved if finite else np.zeros(broadcast.dim)
 
     def answer(self) -> Gradient:
         """What this phone answers, before the mechanism randomises it.

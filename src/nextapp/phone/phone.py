@@ -198,7 +198,6 @@ class Phone:
         self._oldest: int  # launch in the store
         self._last: int  # launch that was read from the store
         self._saved: int  # last launch that the kept habits know
-        self._solved: int  # last launch that the user vector knows
         self._load()
 
     def __repr__(self) -> str:
@@ -671,8 +670,6 @@ class Phone:
             raise RuntimeError("there is no request to draw a report for.")
         hours = self.store.limits.hours
         self._check_charge(server, epsilon, when, hours)
-        if broadcast.request.question == "gradient":
-            self._core.solve()
         report = self._core.draw_report(mechanism, broadcast.round, bits, token.signature)
         try:
             return self.store.charge_report(server.url, report, epsilon, when, token, hours=hours)
@@ -786,7 +783,6 @@ class Phone:
             lambda app: row_of(names.get(app, "")),
             buckets=lambda app: bucket_of(names.get(app, "")),
         )
-        self._solved = -1
 
     def _kept_memory(self) -> _Memory | None:
         """What was kept; None where there is nothing, or where it does not fit the launches."""
@@ -825,13 +821,8 @@ class Phone:
             self._use_marks()
 
     def _catch_up(self) -> None:
-        """Bring the habits up to date, and save them now and then; or solve the user vector."""
+        """Bring the habits up to date, and save them now and then."""
         self._refresh()
-        if self._core.habits is None:
-            if self._core.broadcast is not None and self._solved != self._last:
-                self._core.solve()
-                self._solved = self._last
-            return
         self._core.teach_habits()
         self._save(_SAVE)
 

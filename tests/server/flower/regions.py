@@ -66,7 +66,7 @@ class Region:
             phone = PhoneCore()
             for when, app in enumerate(np.random.default_rng(number).integers(0, N_APPS, 25)):
                 phone.observe(int(app), float(when))
-            phone.update(broadcast)
+            phone.take(broadcast)
             asked, bits = requested_mechanism(broadcast), KeyedBits(3, number, broadcast.round)
             token = self.token(number, broadcast)
             report = asked.encode(phone.answer(), bits, broadcast.round, token.coins)

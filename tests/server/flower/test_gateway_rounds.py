@@ -43,7 +43,7 @@ def reports_of(broadcast_bytes, numbers):
         phone = PhoneCore()
         for when, app in enumerate(np.random.default_rng(number).integers(0, N_APPS, 20)):
             phone.observe(int(app), float(when))
-        phone.update(broadcast)
+        phone.take(broadcast)
         bits = KeyedBits(5, number, broadcast.round)
         yield private.encode(phone.answer(), bits, broadcast.round)
 

@@ -66,7 +66,7 @@ def run_one_round(settings: OneRound) -> dict[str, Any]:
         server = SeqMFLearner(vectors, ModelSettings(), sgd(0.01), mechanism)
         sent = server.broadcast.to_bytes()
         down = len(sent)
-        phone.update(Broadcast.from_bytes(sent))
+        phone.take(Broadcast.from_bytes(sent))
         bits = KeyedBits(settings.seed, 0, 0, "report")
         data = mechanism.encode(phone.gradient(), bits, 0).to_bytes()
         guarantee = mechanism.guarantee
