@@ -79,7 +79,7 @@ def test_serve_needs_nothing_of_the_lab_for_its_help(tmp_path):
 def test_the_list_of_commands_tells_what_a_commands_own_help_tells(name):
     found = load(name)
     assert found.name == name
-    assert " ".join(found.help.split("\n\n")[0].split()) == COMMANDS[name].help
+    assert " ".join(found.help.split("\n\n")[0].split()) == app.commands[name].help
 
 
 def test_help_lists_all_commands_in_order():

@@ -22,7 +22,6 @@ from typing import (
     TYPE_CHECKING,
     Any,
     ClassVar,
-    NamedTuple,
     TypeVar,
     get_args,
     get_origin,
@@ -40,72 +39,52 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_TRY, _PREDICT, _MEASURE, _SERVE = "To begin with", "Predict", "Measure", "Servers"
-
-
-class Listed(NamedTuple):
-    """What the help of the program shows of a command, and the module that has it by its name.
-
-    ``help`` equals the first paragraph of the command's own help.
-    """
-
-    heading: str
-    module: str
-    help: str
-
-
-COMMANDS = {
-    "demo": Listed(
-        _TRY, "data", "Measure all models on synthetic phones; write a table and a plot."
-    ),
-    "open": Listed(_TRY, "data", "Show a phone, a crowd and your own log in a browser."),
-    "data": Listed(_TRY, "data", "Describe a launch log, convert one, or make a synthetic one."),
-    "train": Listed(
-        _PREDICT, "predict", "Train a model on all phones of a log and write it to a file."
-    ),
-    "predict": Listed(_PREDICT, "predict", "Predict the next apps of one phone with a model file."),
-    "explain": Listed(_PREDICT, "predict", "Explain one prediction: the reasons for each app."),
-    "phone": Listed(
-        _PREDICT, "phone", "Try a phone by hand: log launches, predict, take part in training."
-    ),
-    "evaluate": Listed(
-        _MEASURE, "evaluate", "Measure models on a launch log: HR, MRR and NDCG @1, 3, 5."
-    ),
-    "tune": Listed(
-        _MEASURE, "evaluate", "Choose the settings of mf and seqmf on launches before the test."
-    ),
-    "dynamic": Listed(
-        _MEASURE, "dynamic", "Predict a log cycle by cycle, and learn after each cycle."
-    ),
-    "new-phones": Listed(
-        _MEASURE, "new_phones", "Measure new phones with and without what the crowd knows."
-    ),
-    "memory": Listed(
-        _MEASURE, "memory", "Measure the cold starts of apps by what is kept in memory."
-    ),
-    "simulate": Listed(
-        _MEASURE, "simulate", "Train app vectors on many synthetic phones, with privacy."
-    ),
-    "privacy": Listed(_MEASURE, "privacy", "Compare, audit, add up and attack privacy mechanisms."),
-    "reproduce": Listed(
-        _MEASURE, "reproduce", "Reproduce the paper: tables, figures, a verdict on each claim."
-    ),
-    "serve": Listed(_SERVE, "serve", "Run a server that learns from the reports of phones."),
-    "enrol-code": Listed(_SERVE, "admin", "Issue an enrolment code for phones."),
-    "admin": Listed(
-        _SERVE, "admin", "Look after a server: status, rounds, devices, codes, backup."
-    ),
-    "issue": Listed(
-        _SERVE, "serve", "Enrol phones and sign tokens in a process of its own, beside a server."
-    ),
-    "play-phones": Listed(_SERVE, "serve", "Play synthetic phones against a server."),
-    "flower": Listed(_SERVE, "flower", "Run gateways in several regions, joined by Flower."),
+HEADINGS = {
+    "To begin with": {
+        "demo": ("data", "Measure all models on synthetic phones; write a table and a plot."),
+        "open": ("data", "Show a phone, a crowd and your own log in a browser."),
+        "data": ("data", "Describe a launch log, convert one, or make a synthetic one."),
+    },
+    "Predict": {
+        "train": ("predict", "Train a model on all phones of a log and write it to a file."),
+        "predict": ("predict", "Predict the next apps of one phone with a model file."),
+        "explain": ("predict", "Explain one prediction: the reasons for each app."),
+        "phone": ("phone", "Try a phone by hand: log launches, predict, take part in training."),
+    },
+    "Measure": {
+        "evaluate": ("evaluate", "Measure models on a launch log: HR, MRR and NDCG @1, 3, 5."),
+        "tune": ("evaluate", "Choose the settings of mf and seqmf on launches before the test."),
+        "dynamic": ("dynamic", "Predict a log cycle by cycle, and learn after each cycle."),
+        "new-phones": ("new_phones", "Measure new phones with and without what the crowd knows."),
+        "memory": ("memory", "Measure the cold starts of apps by what is kept in memory."),
+        "simulate": ("simulate", "Train app vectors on many synthetic phones, with privacy."),
+        "privacy": ("privacy", "Compare, audit, add up and attack privacy mechanisms."),
+        "reproduce": (
+            "reproduce",
+            "Reproduce the paper: tables, figures, a verdict on each claim.",
+        ),
+    },
+    "Servers": {
+        "serve": ("serve", "Run a server that learns from the reports of phones."),
+        "enrol-code": ("admin", "Issue an enrolment code for phones."),
+        "admin": ("admin", "Look after a server: status, rounds, devices, codes, backup."),
+        "issue": (
+            "serve",
+            "Enrol phones and sign tokens in a process of its own, beside a server.",
+        ),
+        "play-phones": ("serve", "Play synthetic phones against a server."),
+        "flower": ("flower", "Run gateways in several regions, joined by Flower."),
+    },
 }
+"""The commands as the help of the program shows them, under headings: the module that has each, and
+its help, which equals the first paragraph of the command's own."""
+
+COMMANDS = {name: module for rows in HEADINGS.values() for name, (module, _) in rows.items()}
 
 
 def load(name: str) -> click.Command:
     """The command of this name, from its module."""
-    module = import_module(f"nextapp.cli.{COMMANDS[name].module}")
+    module = import_module(f"nextapp.cli.{COMMANDS[name]}")
     found = (each for each in vars(module).values() if isinstance(each, click.Command))
     return next(each for each in found if each.name == name)
 
@@ -562,9 +541,10 @@ class LazyGroup(Group):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        for name, row in COMMANDS.items():
-            self.add_command(click.Command(name, help=row.help))
-            self.command_headings[name] = row.heading
+        for heading, rows in HEADINGS.items():
+            for name, (_, words) in rows.items():
+                self.add_command(click.Command(name, help=words))
+                self.command_headings[name] = heading
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """Called to run a command, to show its help and to complete its options."""
