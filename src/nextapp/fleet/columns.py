@@ -64,7 +64,7 @@ class Fleet:
             raise ValueError(
                 f"apps are numbered 0 to {n_apps - 1} here, got {apps.min()} to {apps.max()}."
             )
-        parts = in_ranges(
+        parts = each_range(
             len(starts) - 1, lambda first, last: _count(first, last, starts, apps, n_apps), 4096
         )
         n_own, n_transitions, own, counts, previous, following, times = (
@@ -152,16 +152,6 @@ class Fleet:
     @classmethod
     def join(cls, shards: Sequence[Fleet]) -> Fleet:
         """Shards that follow each other, as one fleet."""
-        for before, after in pairwise(shards):
-            if after.first_phone != before.first_phone + len(before):
-                raise ValueError(
-                    f"shards must follow each other: phone {before.first_phone + len(before)} "
-                    f"must come next, got {after.first_phone}."
-                )
-            if after.n_apps != before.n_apps:
-                raise ValueError(
-                    f"shards must share one catalogue, got {before.n_apps} and {after.n_apps} apps."
-                )
 
         def column(name: str) -> npt.NDArray[Any]:
             parts = [getattr(shard.columns, name) for shard in shards]
@@ -197,11 +187,6 @@ def each_range(
         return
     with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
         yield from pool.map(lambda ends: work(*ends), ranges)
-
-
-def in_ranges(n_phones: int, work: Callable[[int, int], Result], size: int) -> list[Result]:
-    """The results of `each_range`."""
-    return list(each_range(n_phones, work, size))
 
 
 @compiled

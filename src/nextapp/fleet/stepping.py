@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.compiled import fast
-from nextapp.fleet.columns import Columns, Fleet, Mask, in_ranges
+from nextapp.fleet.columns import Columns, Fleet, Mask, each_range
 from nextapp.wire import Broadcast, Floats
 
 STRIDE = 8  # transitions of one row stand together: taken apart, their sums need not wait
@@ -237,9 +237,11 @@ def solve_user_vectors(
     found = np.zeros((len(fleet), broadcast.dim)) if start is None else start.copy()
     mask = np.ones(len(fleet), np.bool_) if solving is None else solving
     t, phones = terms(broadcast, np.float64), fleet.columns
-    in_ranges(
-        len(fleet), lambda first, last: _solve_range(first, last, phones, t, found, mask), size=256
-    )
+
+    def work(first: int, last: int) -> None:
+        _solve_range(first, last, phones, t, found, mask)
+
+    list(each_range(len(fleet), work, size=256))
     return found
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from nextapp.compiled import compiled, fast
 from nextapp.compiled_bits import Key, below, philox, stream, word
-from nextapp.fleet.columns import Columns, Fleet, Longs, in_ranges
+from nextapp.fleet.columns import Columns, Fleet, Longs, each_range
 from nextapp.fleet.gradients import REPORT, Gradients, ShardRound, report_bits, spread_out
 from nextapp.fleet.vectors import check_question, launch_vector, transition_vector
 from nextapp.privacy.mechanism import Tally
@@ -61,7 +61,7 @@ def draw_answers(fleet: Fleet, mechanism: Walsh, question: str, seed: int) -> tu
             m.d, at, m.n, m.m, m.k, np.uint64(m.threshold), seeds, chosen,
         )  # fmt: skip
 
-    in_ranges(len(fleet), work, _PHONES_AT_ONCE)
+    list(each_range(len(fleet), work, _PHONES_AT_ONCE))
     return seeds, chosen
 
 

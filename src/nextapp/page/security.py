@@ -52,7 +52,6 @@ class Guard:
 
     def __init__(self, app: ASGIApp, port: int) -> None:
         self._app = app
-        self._port = port
         self.token = secrets.token_urlsafe(24)
         self.ticket = secrets.token_urlsafe(24)
         self._ticket_ends = time.monotonic() + TICKET_SECONDS

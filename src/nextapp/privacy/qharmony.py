@@ -2,7 +2,7 @@
 
 f = F / f_max(u), since the paper wants entries in [−1, 1] and also sends f_max(u) (PAPER.md, R2).
 The printed f_max is max f, not max |f|, so f can be below −1; if the printed probability is then
-outside [0, 1], it is clipped, and `n_cut` counts such entries. If f_max ≤ 0, the limit is used:
+outside [0, 1], it is clipped. If f_max ≤ 0, the limit is used:
 f = −1 for negative entries, 0 for zeros.
 
 Repaired (PAPER.md, R2 to R6), it is `Harmony` to the bit: the direction of F̄ is that of the sum of
@@ -71,7 +71,6 @@ class QHarmony(Mechanism):
         if decodes not in ("mean", "sum"):
             raise ValueError(f"decodes must be 'mean' or 'sum', got {decodes!r}.")
         self.decodes = decodes
-        self.n_cut = 0
         self._fields = SignedPositions(self.k, self.D)
 
     @property
@@ -95,7 +94,6 @@ class QHarmony(Mechanism):
         f_max, f = self._normalise(F)
         positions = distinct(bits, self.k, self.D)
         p = self._positive(f[positions])
-        self.n_cut += int(((p < 0) | (p > 1)).sum())
         thresholds = [int(min(max(q, 0.0), 1.0) * W) for q in p.tolist()]
         signs = [int(word) < T for word, T in zip(bits.words(self.k), thresholds, strict=True)]
         payload = self._fields.pack(positions, signs) + _F_MAX.pack(f_max)

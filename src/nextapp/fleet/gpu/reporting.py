@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.fleet.columns import cut
-from nextapp.fleet.encoders import Encoder, HarmonyEncoder, IdentityEncoder, PartialSum
+from nextapp.fleet.encoders import HarmonyEncoder, IdentityEncoder, PartialSum
 from nextapp.fleet.gpu.card import Card, KernelSource
 from nextapp.fleet.gpu.resident import FleetPart, Order, ResidentFleet
 from nextapp.fleet.gradients import BALLS, REPORT, ShardRound
@@ -78,9 +78,19 @@ def sum_reports(
 
     Sums are of whole numbers, so they do not depend on the order of the phones.
     """
-    _check(fleet, broadcast, mechanism)
+    check_round(fleet.n_apps, broadcast, mechanism)
     law = law and has_law(mechanism.name, broadcast.settings.alpha)
-    encoder = _encoder(mechanism, law)
+    encoder = encoder_for(mechanism, law)
+    if broadcast.dim > LARGEST_DIM:
+        raise ValueError(
+            f"a card takes app vectors of at most {LARGEST_DIM} numbers, got {broadcast.dim}: say "
+            f"device 'cpu'."
+        )
+    if not isinstance(encoder, HarmonyEncoder | IdentityEncoder | SumOfWalsh):
+        raise ValueError(
+            f"a card simulates harmony and identity, and by the law of their sum laplace and, with "
+            f"alpha = 0, walsh; not {mechanism.name} otherwise: say device 'cpu'."
+        )
     r = round_of(seed, fleet.first_phone, broadcast)
     order, kind = fleet.order, np.dtype(dtype)
     positions = words = None
@@ -103,25 +113,6 @@ def sum_reports(
         float(step.losses.sum(dtype=np.float64)),
         mechanism.name,
         law,
-    )
-
-
-def _check(fleet: ResidentFleet, broadcast: Broadcast, mechanism: Mechanism) -> None:
-    d = broadcast.dim
-    if d > LARGEST_DIM:
-        raise ValueError(
-            f"a card takes app vectors of at most {LARGEST_DIM} numbers, got {d}: say device 'cpu'."
-        )
-    check_round(fleet.n_apps, broadcast, mechanism)
-
-
-def _encoder(mechanism: Mechanism, law: bool) -> Encoder:
-    encoder = encoder_for(mechanism, law)
-    if isinstance(encoder, HarmonyEncoder | IdentityEncoder | SumOfWalsh):
-        return encoder
-    raise ValueError(
-        f"a card simulates harmony and identity, and by the law of their sum laplace and, with "
-        f"alpha = 0, walsh; not {mechanism.name} otherwise: say device 'cpu'."
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.compiled import compiled
-from nextapp.fleet.columns import Columns, Fleet, Ints, Shorts, in_ranges
+from nextapp.fleet.columns import Columns, Fleet, Ints, Shorts, each_range
 from nextapp.fleet.gpu.card import Card
 
 CAPACITIES = (12, 16, 20, 24, 32, 48, 64)
@@ -95,7 +95,7 @@ def _place(c: Columns, card: Card) -> tuple[Any, ...]:
         def work(start: int, stop: int) -> None:
             _write_words(start, stop, first, c.previous, c.following, c.times, part)
 
-        in_ranges(last - first, work, size=1 << 20)
+        list(each_range(last - first, work, size=1 << 20))
 
     always = [copied(each) for each in (c.app_starts, c.apps, c.counts, c.transition_starts)]
     most = max(int(each.max(initial=0)) for each in (c.previous, c.following))
