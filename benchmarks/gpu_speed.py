@@ -324,9 +324,7 @@ def errors(fleet: Fleet) -> dict[str, Any]:
                 "sum": relative(mine.true_sum, theirs.true_sum),
                 "loss": abs(mine.loss / theirs.loss - 1),
                 "reports": mine.n_reports,
-                "signs_that_differ": int(
-                    np.abs(mine.state["positive"] - theirs.state["positive"]).sum()
-                ),
+                "signs_that_differ": int(np.abs(mine.state["tally"] - theirs.state["tally"]).sum()),
                 "same_bits_twice": bool(np.array_equal(mine.true_sum, again.true_sum)),
             }
     return found

@@ -120,7 +120,7 @@ def test_phones_with_many_apps(rng, card, most, n_apps):
     theirs, mine, p_theirs, p_mine = play_both(fleet, card, broadcast, made, 5)
     assert_same(p_mine, p_theirs)
     assert_same(mine.true_sum, theirs.true_sum)
-    assert np.array_equal(mine.state["positive"], theirs.state["positive"])
+    assert np.array_equal(mine.state["tally"], theirs.state["tally"])
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3])
@@ -143,8 +143,7 @@ def test_reports_are_those_of_the_processor(rng, card, seed, name, alpha):
     made = mechanism(kind, n_apps=N_APPS, d=6, **options)
     for some in (fleet, *(fleet.shard(phone, phone + 1) for phone in range(len(fleet)))):
         theirs, mine, *_ = play_both(some, card, broadcast, made, seed)
-        for sign in ("positive", "negative"):
-            assert np.array_equal(mine.state[sign], theirs.state[sign])
+        assert np.array_equal(mine.state["tally"], theirs.state["tally"])
         assert np.array_equal(mine.mean(made), theirs.mean(made))
 
 
@@ -165,7 +164,7 @@ def test_float32_is_near(rng, card, seed):
     theirs, mine, p_theirs, p_mine = play_both(fleet, card, broadcast, made, seed, dtype=np.float32)
     assert 0 < np.abs(p_mine - p_theirs).max() < 2e-5 * np.abs(p_theirs).max()
     assert_same(mine.true_sum, theirs.true_sum, 2e-5)
-    assert np.array_equal(mine.state["positive"], theirs.state["positive"])
+    assert np.array_equal(mine.state["tally"], theirs.state["tally"])
 
 
 def test_sums_do_not_depend_on_the_order_of_the_phones(rng, card, seed):
@@ -242,7 +241,7 @@ def test_synthetic_phones_on_the_card(card, seed):
     theirs, mine, p_theirs, p_mine = play_both(fleet, card, broadcast, made, seed)
     assert_same(p_mine, p_theirs)
     assert_same(mine.true_sum, theirs.true_sum)
-    assert np.array_equal(mine.state["negative"], theirs.state["negative"])
+    assert np.array_equal(mine.state["tally"], theirs.state["tally"])
 
 
 @pytest.mark.parametrize("name", ["harmony", "walsh"])

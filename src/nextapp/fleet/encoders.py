@@ -29,10 +29,9 @@ from nextapp.fleet.gradients import (
     taste,
 )
 from nextapp.fleet.walsh import count_rows, gradient_reports, scatter_table, transform
-from nextapp.privacy.harmony import Harmony
-from nextapp.privacy.kashin import _MARGIN, _ROUNDS, Kashin
+from nextapp.privacy.kashin import _MARGIN, _ROUNDS
 from nextapp.privacy.laplace import Laplace
-from nextapp.privacy.qharmony import QHarmony, most_positive
+from nextapp.privacy.qharmony import most_positive
 from nextapp.privacy.walsh import Walsh
 from nextapp.randomness import Words
 from nextapp.wire import Floats
@@ -110,7 +109,18 @@ class LaplaceEncoder(Encoder):
         return mean
 
 
-class WalshEncoder(Encoder):
+class TallyEncoder(Encoder):
+    """A mechanism whose reports add up to a tally of whole numbers."""
+
+    def empty(self) -> PartialSum:
+        return {"tally": self.mechanism.tally([])}
+
+    def mean(self, sums: Sums) -> Floats:
+        mean: Floats = self.mechanism.estimate(sums.state["tally"], sums.n_reports)
+        return mean
+
+
+class WalshEncoder(TallyEncoder):
     """`Walsh`."""
 
     block = 256
@@ -119,49 +129,28 @@ class WalshEncoder(Encoder):
         super().__init__(mechanism)
         self._places = scatter_table(mechanism)
 
-    def empty(self) -> PartialSum:
-        return {"counts": np.zeros(self.mechanism.N, np.int64)}
-
     def encode(self, x: Gradients, r: ShardRound) -> tuple[Words, Longs]:
         """(n,) each: seed and index of every report."""
         return gradient_reports(x, r, self._places, self.mechanism)
 
     def add(self, state: PartialSum, x: Gradients, r: ShardRound) -> None:
-        count_rows(*self.encode(x, r), self.mechanism.n, state["counts"])
-
-    def mean(self, sums: Sums) -> Floats:
-        mean: Floats = self.mechanism.estimate(sums.state["counts"], sums.n_reports)
-        return mean
+        count_rows(*self.encode(x, r), self.mechanism.n, state["tally"])
 
 
-class SignsEncoder(Encoder):
-    """Signs at few of n positions: of every position, how often it came with either sign."""
-
-    def __init__(self, mechanism: Any, n_positions: int) -> None:
-        super().__init__(mechanism)
-        self.n_positions = n_positions
-
-    def empty(self) -> PartialSum:
-        return {name: np.zeros(self.n_positions, np.int64) for name in ("positive", "negative")}
+class SignsEncoder(TallyEncoder):
+    """Signs at few positions."""
 
     @abstractmethod
-    def encode(self, x: Gradients, r: ShardRound) -> Any:
+    def encode(self, x: Gradients, r: ShardRound) -> tuple[Longs, Mask]:
         """(n, k) each: positions, and which signs are positive."""
 
     def add(self, state: PartialSum, x: Gradients, r: ShardRound) -> None:
-        _count_signs(state, *self.encode(x, r))
-
-    def mean(self, sums: Sums) -> Floats:
-        signs = sums.state["positive"] - sums.state["negative"]
-        mean: Floats = self.mechanism.estimate(signs, sums.n_reports)
-        return mean
+        positions, positive = self.encode(x, r)
+        np.add.at(state["tally"], positions, np.where(positive, 1, -1))
 
 
 class HarmonyEncoder(SignsEncoder):
     """`Harmony`."""
-
-    def __init__(self, mechanism: Harmony) -> None:
-        super().__init__(mechanism, mechanism.D)
 
     def encode(self, x: Gradients, r: ShardRound) -> tuple[Longs, Mask]:
         return _signs_of_entries(x, r, self.mechanism.k, np.uint64(self.mechanism.floor))
@@ -175,26 +164,22 @@ class KashinEncoder(SignsEncoder):
 
     block = size = 64
 
-    def __init__(self, mechanism: Kashin) -> None:
-        super().__init__(mechanism, mechanism.N)
-
     def encode(self, x: Gradients, r: ShardRound) -> tuple[Longs, Mask]:
         m = self.mechanism
         rows, signs = m._rows.astype(np.int64), m._signs
         return _signs_of_coefficients(x, r, rows, signs, m.N, m.b, m.K, np.uint64(m.threshold))
 
 
-class QHarmonyEncoder(SignsEncoder):
+class QHarmonyEncoder(Encoder):
     """`QHarmony`: the phones' f_max travels along, and the largest scales the mean."""
 
-    def __init__(self, mechanism: QHarmony) -> None:
-        super().__init__(mechanism, mechanism.D)
-
     def empty(self) -> PartialSum:
-        return super().empty() | {LARGEST: np.array([-math.inf])}
+        D = self.mechanism.D
+        counts = {"tally": np.zeros(D, np.int64), "positive": np.zeros(D, np.int64)}
+        return {**counts, LARGEST: np.array([-math.inf])}
 
     def encode(self, x: Gradients, r: ShardRound) -> tuple[Longs, Mask, Floats]:
-        """And (n,): f_max."""
+        """As `SignsEncoder`; and (n,): f_max."""
         m = self.mechanism
         unit = m.clip if math.isfinite(m.clip) else 1.0
         lean = math.tanh(m.epsilon / (2 * m.k))
@@ -202,13 +187,14 @@ class QHarmonyEncoder(SignsEncoder):
 
     def add(self, state: PartialSum, x: Gradients, r: ShardRound) -> None:
         positions, positive, largest = self.encode(x, r)
-        _count_signs(state, positions, positive)
+        np.add.at(state["tally"], positions, np.where(positive, 1, -1))
+        np.add.at(state["positive"], positions[positive], 1)
         state[LARGEST][0] = max(state[LARGEST][0], largest.max(initial=-math.inf))
 
     def mean(self, sums: Sums) -> Floats:
         """f_max S / z_max, as `QHarmony.decode`."""
-        m, positive = self.mechanism, sums.state["positive"]
-        signs, z_max = positive - sums.state["negative"], most_positive(positive)
+        m, signs = self.mechanism, sums.state["tally"]
+        z_max = most_positive(sums.state["positive"])
         mean = float(sums.state[LARGEST][0]) * (signs / z_max) if z_max else np.zeros(m.D)
         return np.asarray(mean).reshape(m.n_apps, m.d)
 
@@ -224,11 +210,6 @@ ENCODERS: Mapping[str, Callable[[Any], Encoder]] = {
 """They simulate every phone's report, bit by bit."""
 FLEET_MECHANISMS = tuple(ENCODERS)
 """Mechanisms that a fleet can report its gradients through."""
-
-
-def _count_signs(state: PartialSum, positions: Longs, positive: Mask) -> None:
-    np.add.at(state["positive"], positions[positive], 1)
-    np.add.at(state["negative"], positions[~positive], 1)
 
 
 # --- laplace -------------------------------------------------------------------------------------

@@ -33,14 +33,13 @@ OUTPUT_LIMIT = 1 << 20
 
 @dataclass(frozen=True)
 class Guarantee:
-    """ε-LDP, eq. (14), per ``per`` (such as "report"), for the parts in ``covers``.
+    """ε-LDP, eq. (14), of a report, for the parts in ``covers``.
 
     ``epsilon`` is infinite if there is no guarantee. ``sent_in_clear`` names what leaves the phone
     unprotected. ``assumptions`` must hold for the guarantee to be true.
     """
 
     epsilon: float
-    per: str = "report"
     covers: tuple[str, ...] = ()
     sent_in_clear: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()

@@ -311,7 +311,7 @@ def _draw_positions(
 def _count_signs(
     card: Card, mechanism: Harmony, positions: Any, words: Any, entries: Any
 ) -> PartialSum:
-    """How often each position came with either sign."""
+    """The sum of signs at each position."""
     counts = card.xp.zeros((2, mechanism.D), np.uint32)
     arguments = [
         np.int64(positions.size), positions, words, entries, np.float64(mechanism.clip),
@@ -320,7 +320,7 @@ def _count_signs(
     name = f"sign_{_KINDS[entries.dtype.name]}"
     card.launch(DRAWS, name, -(-positions.size // THREADS), THREADS, 0, arguments)
     positive, negative = card.download(counts).astype(np.int64)
-    return {"positive": positive, "negative": negative}
+    return {"tally": positive - negative}
 
 
 def _lean(
