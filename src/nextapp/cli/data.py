@@ -37,8 +37,7 @@ def describe(source: str, seed: int, json: Path | None, log_options: commands.Lo
     """Describe a log: users, apps, launches, sessions, repeats, activity over time."""
     from nextapp.data.cutting import description
 
-    with screen.progress() as report:
-        report("reading", 0, 0)
+    with screen.progress():
         log = log_options.read(source, seed)
         found = description(log)
     _show_description(source, found)

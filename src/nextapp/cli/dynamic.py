@@ -47,7 +47,6 @@ def dynamic(
     experiment = settings_on_data(DynamicExperiment, {**given, "data": source})
     began = time.perf_counter()
     with screen.progress() as report:
-        report("reading", 0, 0)
         log = log_options.read(source, experiment.seed)
         result = experiments.run(experiment, log, report).as_json()
     show(result)

@@ -55,7 +55,6 @@ def evaluate(
     """
     experiment = experiment_from({**given, "data": source})
     with screen.progress() as report:
-        report("reading", 0, 0)
         log = log_options.read(source, experiment.seed)
         _, result = run(experiment, log, report)
     show_result(result, more=more)
@@ -193,7 +192,6 @@ def tune(
     file = out.with_suffix(".db")
     when_stopped_say(f"Finished trials are in {file}: the same command continues from there.")
     with screen.progress("tuning") as report:
-        report("reading", 0, 0)
         log = log_options.read(source, experiment.seed)
         best, found = choose_settings(
             log, experiment, report, trials=trials, storage=file, models=tuple(models)
@@ -203,20 +201,19 @@ def tune(
         screen.out.print()
     write_atomically(out, as_toml(best.as_plain_values()).encode())
     screen.out.print(f"Wrote the best settings to [bold]{out}[/], all trials to [bold]{file}[/].")
-    screen.write_json(json, _result(best.as_plain_values(), trials, found))
-    screen.say_next(f"nextapp evaluate {source} --settings {out}")
-
-
-def _result(resolved: dict[str, Any], trials: int, found: dict[str, Chosen]) -> dict[str, Any]:
-    return {
-        "settings": resolved,
-        "trials": trials,
-        "models": {
-            model: {"HR@5": chosen.hit_rate, "trials": chosen.trials}
-            for model, chosen in found.items()
-        },
-        "versions": versions(),
+    models_found = {
+        model: {"HR@5": chosen.hit_rate, "trials": chosen.trials} for model, chosen in found.items()
     }
+    screen.write_json(
+        json,
+        {
+            "settings": best.as_plain_values(),
+            "trials": trials,
+            "models": models_found,
+            "versions": versions(),
+        },
+    )
+    screen.say_next(f"nextapp evaluate {source} --settings {out}")
 
 
 def _table(model: str, chosen: Chosen) -> Table:

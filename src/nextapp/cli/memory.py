@@ -36,7 +36,6 @@ def memory(
     """
     settings = settings_from(MemoryStudy, {**given, "data": source})
     with screen.progress() as report:
-        report("reading", 0, 0)
         result = study.run(settings, log_options.read(source, settings.seed), report)
     screen.out.print(
         f"[bold]{escape(source)}[/]  {result['n_predictions']:,} launches of the test parts of "

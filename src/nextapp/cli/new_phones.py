@@ -47,7 +47,6 @@ def new_phones(
     with screen.progress("new phones") as report:
         log = None
         if not settings.synthetic:
-            report("reading", 0, 0)
             log = log_options.read(source, settings.seed)
         result = experiment.run(settings, log, report)
     show(result)

@@ -48,7 +48,6 @@ def train(
     """
     experiment = experiment_from({**given, "data": source})
     with screen.progress() as report:
-        report("reading", 0, 0)
         log = log_options.read(source, experiment.seed)
         result = model_file.train(log, experiment, out, report, model)
     what = (

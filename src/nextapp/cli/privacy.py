@@ -202,14 +202,15 @@ def account(epsilon: float, reports: int, phones: int, delta: float, json: Path 
     with screen.progress() as report:
         report("composing", 0, 0)
         totals = accounting.total_loss(epsilon, reports, phones, delta)
-    with_delta = f"except for δ = {delta:g}"
+    bound, with_delta = totals.simple_bound, f"except for δ = {delta:g}"
+    simple = "too few phones" if bound is None else f"{bound:.4g}"
     table = Table.of_text(
         ["", f"ε of {count(reports, 'report')}", "holds"],
         [
             ["sum", f"{totals.total_by_sum:.4g}", "always"],
             ["privacy loss distribution", f"{totals.total_by_pld:.4g}", with_delta],
             ["shuffled, one round", f"{totals.shuffled_round:.4g}", f"{with_delta}, if"],
-            ["the same, simple bound", _or_too_few(totals.simple_bound), f"{with_delta}, if"],
+            ["the same, simple bound", simple, f"{with_delta}, if"],
             ["shuffled, all", f"{totals.shuffled_total:.4g}", f"{with_delta}, if"],
         ],
     )
@@ -221,10 +222,6 @@ def account(epsilon: float, reports: int, phones: int, delta: float, json: Path 
         screen.out.print(f"{phones:,} phones are too few: shuffling hides next to nothing.")
     screen.out.print(f"A phone promises ε = {epsilon:g} a report, never a shuffled figure.")
     screen.write_json(json, {"plan": asdict(totals), "versions": versions()})
-
-
-def _or_too_few(bound: float | None) -> str:
-    return "too few phones" if bound is None else f"{bound:.4g}"
 
 
 @app.command(epilog="nextapp privacy attack --epsilon 4.5 --reports 10")

@@ -37,7 +37,8 @@ def progress(most: str = "") -> Iterator[Any]:
 
     The clock is that of the whole command. The remaining time is shown only during steps whose name
     starts with ``most``: equal parts that are nearly all of the remaining work. A line says so if
-    code is compiled. Where standard error is no terminal only that line is written.
+    code is compiled. Where standard error is no terminal only that line is written. Until the first
+    report the line says that a log is read.
     """
     if "nextapp.compiled" in sys.modules:  # without it nothing is compiled
         _announce_compiling()
@@ -51,7 +52,7 @@ def progress(most: str = "") -> Iterator[Any]:
         transient=True,
         disable=err.quiet or not err.is_terminal,
     ) as bar:
-        task = bar.add_task("", total=None, left="")
+        task = bar.add_task("reading", total=None, left="")
         time_left = TimeLeft(time.monotonic)
 
         def report(what: str, done: int, total: int) -> None:

@@ -273,6 +273,7 @@ def serve(
 
     The first start makes the folder; the next ones continue. Ctrl-C stops it.
     """
+    from nextapp.server.certificates import development
     from nextapp.server.federation import check_copies
     from nextapp.server.folders import CHECKPOINTS, lock_folder, open_federation, settings_for
     from nextapp.server.gateway import Gateway
@@ -295,7 +296,10 @@ def serve(
             skip_to=skip_to,
             **vault.opening(),
         )
-        listen, authority = _with_tls(listen, data, dev_tls)
+        authority = None
+        if dev_tls:
+            authority, cert, key = development(data / "tls")
+            listen = replace(listen, cert=cert, key=key)
         gateway = Gateway(federation.vault, vault.limits())
 
         def welcome(url: str) -> str:
@@ -320,18 +324,6 @@ def issue(data: Path, enrolled_days: float, listen: ListenOptions) -> None:
         limits = VaultOptions(enrolled_days=enrolled_days).limits()
         gateway = Gateway(opened, limits, issues_only=True)
         listen.serve(gateway, listen.sockets(), lambda url: f"{url}  issues tokens of {data}")
-
-
-def _with_tls(
-    listen: ListenOptions, data: Path, dev_tls: bool
-) -> tuple[ListenOptions, Path | None]:
-    """The options with a certificate made here, and its authority, if that was asked for."""
-    from nextapp.server import certificates
-
-    if not dev_tls:
-        return listen, None
-    authority, cert, key = certificates.development(data / "tls")
-    return replace(listen, cert=cert, key=key), authority
 
 
 def _welcome(

@@ -51,13 +51,6 @@ def simulate(
     if out is not None:
         when_stopped_say(f"Finished rounds are in {out}: the same command continues from there.")
     check_device(device)
-    result = _run(settings, out, ray_workers, device)
-    screen.write_json(json, result)
-
-
-def _run(
-    settings: simulation.SimulationSettings, out: Path | None, ray_workers: int, device: str
-) -> dict[str, Any]:
     with screen.progress("round") as report:
         report("making phones", 0, 0)
 
@@ -78,7 +71,7 @@ def _run(
     screen.out.print(
         f"frozen Q: HR@5 {frozen['hr5']:.3f} on {settings.sample:,} phones outside the federation"
     )
-    return result
+    screen.write_json(json, result)
 
 
 def _rounds_table(records: Sequence[Mapping[str, Any]]) -> Table:
