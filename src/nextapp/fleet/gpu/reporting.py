@@ -17,7 +17,7 @@ import numpy.typing as npt
 from nextapp.fleet.columns import cut
 from nextapp.fleet.encoders import HarmonyEncoder, IdentityEncoder, PartialSum
 from nextapp.fleet.gpu.card import Card, KernelSource
-from nextapp.fleet.gpu.resident import FleetPart, Order, ResidentFleet
+from nextapp.fleet.gpu.resident import FleetPart, ResidentFleet
 from nextapp.fleet.gradients import BALLS, REPORT, ShardRound
 from nextapp.fleet.reporting import Sums, check_round, encoder_for, round_of
 from nextapp.fleet.stepping import READING_CODES
@@ -52,7 +52,7 @@ _TALLEST_DRAWN = 32.0  # entry of a report drawn by its law: 5 standard normal n
 
 
 class Step(NamedTuple):
-    """What a step leaves on the card, one row a phone of the order, and the sum of x."""
+    """What a step leaves on the card, a row for each phone in their order, and the sum of x."""
 
     user_vectors: Any  # (n_phones, d)
     sum: Any  # (n_apps, d), whole numbers of 1 / scale, without the background
@@ -92,24 +92,24 @@ def sum_reports(
             f"alpha = 0, walsh; not {mechanism.name} otherwise: say device 'cpu'."
         )
     r = round_of(seed, fleet.first_phone, broadcast)
-    order, kind = fleet.order, np.dtype(dtype)
+    kind = np.dtype(dtype)
     positions = words = None
     if isinstance(encoder, HarmonyEncoder):
-        positions, words = _draw_positions(fleet, order, encoder.mechanism, r)
+        positions, words = _draw_positions(fleet, encoder.mechanism, r)
     with_rows = isinstance(encoder, SumOfWalsh)
-    step = _step(fleet, order, broadcast, mechanism, kind, positions, with_rows)
+    step = _step(fleet, broadcast, mechanism, kind, positions, with_rows)
     state = encoder.empty()
     if isinstance(encoder, HarmonyEncoder):
         state = _count_signs(fleet.card, encoder.mechanism, positions, words, step.entries)
     elif isinstance(encoder, SumOfWalsh):
-        state = _lean(fleet, order, step, encoder, r, kind)
+        state = _lean(fleet, step, encoder, r, kind)
     unit = mechanism.clip if mechanism.ball != "none" else 1.0
     return Sums(
         seed,
         broadcast.round,
-        order.n,
+        fleet.n_phones,
         state,
-        unit * _true_sum(fleet, order, step, broadcast),
+        unit * _true_sum(fleet, step, broadcast),
         float(step.losses.sum(dtype=np.float64)),
         mechanism.name,
         law,
@@ -150,19 +150,18 @@ def _source(d: int, kind: np.dtype[Any], dense: bool) -> KernelSource:
 
 def _step(
     fleet: ResidentFleet,
-    order: Order,
     broadcast: Broadcast,
     mechanism: Mechanism,
     kind: np.dtype[Any],
     positions: Any,
     with_rows: bool,
 ) -> Step:
-    """h, p, F and x of the phones of the order."""
-    xp, d, n = fleet.card.xp, broadcast.dim, order.n
+    """h, p, F and x of the phones, in their order."""
+    xp, d, n = fleet.card.xp, broadcast.dim, fleet.n_phones
     n_positions = 0 if positions is None else positions.shape[1]
     row_starts = rows = None
     if with_rows:
-        n_own = fleet.n_own[order.phones]
+        n_own = fleet.n_own[fleet.order]
         row_starts = xp.zeros(n + 1, np.int64)
         xp.cumsum(n_own, out=row_starts[1:])
         rows = xp.zeros((int(row_starts[-1]), d), kind)
@@ -171,17 +170,11 @@ def _step(
         xp.zeros(n, kind), xp.zeros(n, kind), xp.zeros(n, kind),
         xp.zeros((n, max(1, n_positions)), kind), row_starts, rows,
     )  # fmt: skip
-    clipped = mechanism.ball != "none"
-    tallest = _launch_step(
-        fleet, order, broadcast, mechanism, kind, positions, step,
-        limit := 2.0 if clipped else _TALLEST,
-    )  # fmt: skip
-    if tallest > limit:
+    limit = 2.0 if mechanism.ball != "none" else _TALLEST
+    given = fleet, broadcast, mechanism, kind, positions, step
+    while (tallest := _launch_step(*given, limit)) > limit:
         step.sum[:] = 0
         limit = 2.0 ** math.ceil(math.log2(tallest) + 1e-6)
-        _launch_step(
-            fleet, order, broadcast, mechanism, kind, positions, step, limit
-        )  # fmt: skip
     return step._replace(scale=_scale_of_sums(limit, n))
 
 
@@ -192,7 +185,6 @@ def _scale_of_sums(limit: float, n: int) -> float:
 
 def _launch_step(
     fleet: ResidentFleet,
-    order: Order,
     broadcast: Broadcast,
     mechanism: Mechanism,
     kind: np.dtype[Any],
@@ -215,12 +207,12 @@ def _launch_step(
         np.float64(settings.lam), np.float64(settings.alpha), np.float64(settings.gamma),
         np.int32(READING_CODES[settings.reading]), step.user_vectors,
         np.int32(BALLS[mechanism.ball]), np.float64(mechanism.clip),
-        np.float64(_scale_of_sums(limit, order.n)), np.float64(limit), step.sum, flags[:1],
+        np.float64(_scale_of_sums(limit, fleet.n_phones)), np.float64(limit), step.sum, flags[:1],
         flags[1:],
     ]  # fmt: skip
     source = _source(d, kind, settings.alpha > 0)
-    for part in order.parts:
-        _launch_part(fleet.card, source, order, part, d, kind, shared, positions, step)
+    for part in fleet.parts:
+        _launch_part(fleet, source, part, d, kind, shared, positions, step)
     found = fleet.card.download(flags)
     bad = int(found[1])
     if bad < 2**64 - 1:
@@ -232,9 +224,8 @@ def _launch_step(
 
 
 def _launch_part(
-    card: Card,
+    fleet: ResidentFleet,
     source: KernelSource,
-    order: Order,
     part: FleetPart,
     d: int,
     kind: np.dtype[Any],
@@ -250,11 +241,11 @@ def _launch_part(
     in_block = n_warps * in_warp
     at_once = part.last - part.first if fits else max(_SCRATCH_BYTES // workspace_bytes, 1)
     rooms = min(at_once, part.last) + in_warp - 1  # also for lanes of a warp that have no phone
-    scratch = None if fits else card.xp.empty(rooms * workspace_bytes, np.uint8)
+    scratch = None if fits else fleet.card.xp.empty(rooms * workspace_bytes, np.uint8)
     for first, last in cut(part.first, part.last, at_once):
         chosen = slice(first, last)
         arguments = [
-            _of(order.phones, chosen), np.int64(last - first), np.int32(part.capacity), scratch,
+            _of(fleet.order, chosen), np.int64(last - first), np.int32(part.capacity), scratch,
             *shared, step.losses[chosen], step.common_c0[chosen],
             step.squares[chosen], _of(positions, chosen), n_positions, step.entries[chosen],
             _of(step.row_starts, chosen), step.rows,
@@ -262,26 +253,26 @@ def _launch_part(
         n_blocks = -(-(last - first) // in_block)
         name = "play_phones" if part.capacity <= 16 else "play_wide_phones"
         if fits:
-            card.launch(source, name, n_blocks, 32 * n_warps, workspace_bytes * in_block, arguments)
+            fleet.card.launch(
+                source, name, n_blocks, 32 * n_warps, workspace_bytes * in_block, arguments
+            )
         else:
-            card.launch(source, "play_large_phones", n_blocks, 32 * n_warps, 0, arguments)
+            fleet.card.launch(source, "play_large_phones", n_blocks, 32 * n_warps, 0, arguments)
 
 
 def _of(array: Any, part: slice) -> Any:
     return None if array is None else array[part]
 
 
-def _true_sum(
-    fleet: ResidentFleet, order: Order, step: Step, broadcast: Broadcast
-) -> npt.NDArray[np.float64]:
+def _true_sum(fleet: ResidentFleet, step: Step, broadcast: Broadcast) -> npt.NDArray[np.float64]:
     """Σ x (n_apps, d)."""
     total: npt.NDArray[np.float64] = fleet.card.download(step.sum) / step.scale
-    if broadcast.settings.alpha > 0 and order.n:
-        d, n_blocks = broadcast.dim, -(-order.n // _PER_BLOCK)
+    if broadcast.settings.alpha > 0 and fleet.n_phones:
+        d, n_blocks = broadcast.dim, -(-fleet.n_phones // _PER_BLOCK)
         partial = fleet.card.xp.zeros((n_blocks, d * d), np.float64)
         source = _source(d, step.common_c0.dtype, True)
         arguments = [
-            order.phones, np.int64(order.n), step.user_vectors, step.common_c0,
+            fleet.order, np.int64(fleet.n_phones), step.user_vectors, step.common_c0,
             np.int64(_PER_BLOCK), partial,
         ]  # fmt: skip
         n_bytes = 2 * _BATCH * d * 8
@@ -294,14 +285,12 @@ def _true_sum(
 # --- reports -----------------------------------------------------------------------------------
 
 
-def _draw_positions(
-    fleet: ResidentFleet, order: Order, mechanism: Harmony, r: ShardRound
-) -> tuple[Any, Any]:
+def _draw_positions(fleet: ResidentFleet, mechanism: Harmony, r: ShardRound) -> tuple[Any, Any]:
     """Positions (n, k) and the words of their signs."""
-    xp, n, k = fleet.card.xp, order.n, mechanism.k
+    xp, n, k = fleet.card.xp, fleet.n_phones, mechanism.k
     positions, words = xp.zeros((n, k), np.int32), xp.zeros((n, k), np.uint64)
     arguments = [
-        order.phones, np.int64(n), r.first_phone, r.seed, r.number, REPORT, np.int64(mechanism.D),
+        fleet.order, np.int64(n), r.first_phone, r.seed, r.number, REPORT, np.int64(mechanism.D),
         np.int32(k), positions, words,
     ]  # fmt: skip
     fleet.card.launch(DRAWS, "draw_positions", -(-n // THREADS), THREADS, 0, arguments)
@@ -325,7 +314,6 @@ def _count_signs(
 
 def _lean(
     fleet: ResidentFleet,
-    order: Order,
     step: Step,
     encoder: SumOfWalsh,
     r: ShardRound,
@@ -335,13 +323,13 @@ def _lean(
     card, (n_apps, d) = fleet.card, r.Q.shape
     total = card.xp.zeros((n_apps, d), np.int64)
     owners = card.xp.zeros(n_apps, np.int64)
-    scale = _scale_of_sums(_TALLEST_DRAWN, order.n)
+    scale = _scale_of_sums(_TALLEST_DRAWN, fleet.n_phones)
     arguments = [
-        order.phones, np.int64(order.n), r.first_phone, r.seed, r.number, LAW,
+        fleet.order, np.int64(fleet.n_phones), r.first_phone, r.seed, r.number, LAW,
         fleet.columns[0], fleet.columns[1], step.row_starts, step.rows, step.squares, np.int32(d),
         *_law_arguments(card, encoder.lean, scale), total, owners,
     ]  # fmt: skip
-    n_blocks = -(-order.n // (THREADS // 32))
+    n_blocks = -(-fleet.n_phones // (THREADS // 32))
     card.launch(DRAWS, f"lean_{_KINDS[kind.name]}", n_blocks, THREADS, 0, arguments)
     return {"sum": card.download(total) / scale, "owners": card.download(owners)}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -20,27 +19,20 @@ CAPACITIES = (12, 16, 20, 24, 32, 48, 64)
 
 @dataclass(frozen=True)
 class FleetPart:
-    """Phones ``first`` to ``last`` − 1 of an order: those with at most `capacity` own apps."""
+    """Phones ``first`` to ``last`` − 1 of the order: those with at most `capacity` own apps."""
 
     capacity: int
     first: int
     last: int
 
 
-@dataclass(frozen=True, eq=False)
-class Order:
-    """Phones in the order in which they are processed: by their number of own apps.
-
-    The phones that a warp shares walk in step, so they should have the same way to go.
-    """
-
-    phones: Any  # (n,) int32, on the card
-    n: int
-    parts: tuple[FleetPart, ...]
-
-
 class ResidentFleet:
-    """The columns of a `Fleet` on a card; they are copied there once."""
+    """The columns of a `Fleet` on a card; they are copied there once.
+
+    ``order`` (n_phones,) are the phones as they are processed, by their number of own apps, and
+    ``parts`` its parts: the phones that a warp shares walk in step, so they should have the same
+    way to go.
+    """
 
     def __init__(self, fleet: Fleet, card: Card) -> None:
         xp = card.xp
@@ -53,7 +45,15 @@ class ResidentFleet:
         most = int(self.n_own.max()) if self.n_phones else 0
         room = next((each for each in CAPACITIES if each >= most), 16 * (-(-most // 16)))
         capacities = (*(each for each in CAPACITIES if each < most), room)
-        self.order = self._order(capacities)
+        self.order = xp.argsort(self.n_own, kind="stable").astype(np.int32)
+        bounds = xp.asarray(np.array(capacities))
+        ends = xp.searchsorted(self.n_own[self.order], bounds, side="right")
+        cuts = [0, *card.download(ends).tolist()]
+        self.parts = [
+            FleetPart(capacity, first, last)
+            for capacity, (first, last) in zip(capacities, pairwise(cuts), strict=True)
+            if last > first
+        ]
         self._rooms: dict[tuple[int, str], Any] = {}
 
     def __len__(self) -> int:
@@ -66,19 +66,6 @@ class ResidentFleet:
             self._rooms.clear()
             self._rooms[key] = self.card.xp.zeros((self.n_phones, d), dtype)
         return self._rooms[key]
-
-    def _order(self, capacities: Sequence[int]) -> Order:
-        xp = self.card.xp
-        phones = xp.argsort(self.n_own, kind="stable").astype(np.int32)
-        bounds = xp.asarray(np.array(capacities))
-        ends = xp.searchsorted(self.n_own[phones], bounds, side="right")
-        cuts = [0, *self.card.download(ends).tolist()]
-        parts = tuple(
-            FleetPart(capacity, first, last)
-            for capacity, (first, last) in zip(capacities, pairwise(cuts), strict=True)
-            if last > first
-        )
-        return Order(phones, len(phones), parts)
 
 
 def _place(c: Columns, card: Card) -> tuple[Any, ...]:
