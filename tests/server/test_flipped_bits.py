@@ -17,7 +17,7 @@ from nextapp.privacy.tokens import Token
 from nextapp.server.database import VaultDamaged
 from nextapp.server.folders import check_vault
 from nextapp.server.settings import FederationSettings
-from nextapp.server.vault import Submission
+from nextapp.server.vault import Submission, Vault
 from nextapp.wire import Report, WireError
 
 FLIPS = 75  # of each of four kinds
@@ -110,6 +110,18 @@ def test_a_changed_row_is_noticed(folder, tmp_path, table):
         check_vault(vault)
     check_vault(vault, leave_damaged=True)
     check_vault(vault)
+
+
+@pytest.mark.parametrize("table", ["rounds", "wishes", "token_keys"])
+def test_no_commit_seals_a_changed_row_anew(folder, tmp_path, table):
+    """A code that was issued between damage and start hid it."""
+    vault = copied(folder, tmp_path / "copy")
+    with closing(sqlite3.connect(vault)) as write:
+        write.execute(f"DELETE FROM {table}")
+        write.commit()
+    with pytest.raises(VaultDamaged, match=r"--leave-damaged"), closing(Vault(vault)) as opened:
+        opened.devices.issue_code(expires=1e12)
+    assert is_noticed(vault)
 
 
 def test_a_log_that_is_lost_or_cut_is_refused_in_words(folder, tmp_path):

@@ -22,6 +22,8 @@ from typing import Any
 
 from nextapp.storage import sync_folder
 
+REMEDY = "Restore it from a backup, or start with --leave-damaged to continue with what is there."
+_UNSEALED = "the round, the keys or what was asked are not what was written"
 _LONG_LOG = 8 << 20  # bytes
 
 
@@ -78,6 +80,9 @@ class Database:
                     self._count.begin(0)
                     write.execute("INSERT INTO seal VALUES (0, 0)")
                 self._sealed = [_content(write, table) for table in ("wishes", *sealed)]
+            if not (leave_damaged or self._read_seal()[1]):  # or the next commit would seal it anew
+                self.close()
+                raise VaultDamaged(f"{path} is damaged: {_UNSEALED}. {REMEDY}")
 
     def close(self) -> None:
         with self._writing, self._reading:
@@ -116,6 +121,11 @@ class Database:
         rows = self._writer.execute(f"UPDATE seal SET {set_} RETURNING commits").fetchall()
         return int(rows[0][0])
 
+    def _read_seal(self) -> tuple[int, bool]:
+        """How many commits there were, and whether the sealed tables are as the last one left."""
+        intact = f"row_sum = {_sum_of(['commits', *self._sealed])}"
+        return self.row(f"SELECT commits, {intact} FROM seal") or (0, False)
+
     def wishes(self) -> dict[str, float]:
         """What an operator asks of all who have this file open; see `wish`."""
         return dict(self.rows("SELECT name, value FROM wishes"))
@@ -140,10 +150,9 @@ class Database:
             if n:
                 found.append(f"{n:,} rows of the table {table} are not what was written")
         n_counted = self._count.read()
-        intact = f"row_sum = {_sum_of(['commits', *self._sealed])}"
-        n_commits, is_intact = self.row(f"SELECT commits, {intact} FROM seal") or (0, False)
+        n_commits, is_intact = self._read_seal()
         if not is_intact:
-            found.append("the round, the keys or what was asked are not what was written")
+            found.append(_UNSEALED)
         if n_counted is None:
             found.append(f"{self._count.path}, which counts commits, is missing or damaged")
         elif n_counted > n_commits:
@@ -346,8 +355,7 @@ def _check_unopened(path: Path, version: int, leave_damaged: bool) -> None:
                 raise VaultDamaged(
                     f"{n_counted - n_commits:,} of {n_counted:,} commits to {path} are lost, with "
                     f"reports that were acknowledged: its log {path.name}-wal is missing, cut or "
-                    f"damaged, or it is an older copy. Restore it from a backup, or start with "
-                    f"--leave-damaged to continue with what is there."
+                    f"damaged, or it is an older copy. {REMEDY}"
                 )
     if found not in (0, version):
         writer = "a newer nextapp; install that one"

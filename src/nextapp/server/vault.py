@@ -31,7 +31,7 @@ import numpy as np
 from nextapp.privacy import Mechanism
 from nextapp.privacy.mechanism import Tally
 from nextapp.privacy.tokens import Token
-from nextapp.server.database import Database, VaultDamaged, VaultError, row_sum
+from nextapp.server.database import REMEDY, Database, VaultDamaged, VaultError, row_sum
 from nextapp.server.issuing import ISSUING_SCHEMA, Devices, TokenKeys, key_mark
 from nextapp.wire import Report, digest_of
 
@@ -470,10 +470,7 @@ class Vault:
         if not all(name.startswith(f"{self.keys.region}-") for name in ids):
             damage.append(f"its keys are not of the region of {self.path.with_name(GATEWAY_ID)}")
         if damage and not leave_damaged:
-            raise VaultDamaged(
-                f"{self.path} is damaged: {'; '.join(damage)}. Restore it from a backup, or start "
-                f"with --leave-damaged to continue with what is there."
-            )
+            raise VaultDamaged(f"{self.path} is damaged: {'; '.join(damage)}. {REMEDY}")
         if damage:
             self.database.leave_out_damage()
             with self.database.transaction() as write:
