@@ -62,7 +62,9 @@ def test_what_cannot_be_read_is_refused_in_words_and_nothing_is_written(
     federation.vault.close()
 
 
-def test_what_the_version_before_has_left_is_kept_and_is_the_way_back(folder, monkeypatch):
+def test_what_the_version_before_has_left_is_kept_and_is_the_way_back(
+    folder, tmp_path, monkeypatch
+):
     federation = opened(folder)  # the same version again: nothing is kept
     federation.vault.close()
     assert not list(folder.glob("before-*"))
@@ -78,6 +80,7 @@ def test_what_the_version_before_has_left_is_kept_and_is_the_way_back(folder, mo
     assert content(copy / "vault.sqlite") == tables
     back = folder.with_name("back")
     back.mkdir()
+    shutil.copytree(copy, back / copy.name)
     for name in FILES:
         (copy / name).rename(back / name)
     federation = opened(back)
@@ -85,6 +88,15 @@ def test_what_the_version_before_has_left_is_kept_and_is_the_way_back(folder, mo
     assert np.array_equal(vectors(federation), before)
     played(federation, 1, first=2)
     federation.vault.close()
+    tables, copies = content(back / "vault.sqlite"), tmp_path / "copies"
+    copy_checkpoints(back / "checkpoints", copies)
+    monkeypatch.setattr("nextapp.server.folders.__version__", LATER)
+    federation = opened(back)  # the upgrade is tried again: it kept what was there the first time
+    federation.vault.close()
+    assert content(back / copy.name / "vault.sqlite") == tables
+    copy_checkpoints(back / "checkpoints", copies)
+    kept = files(back / copy.name / "checkpoints")
+    assert files(copies / copy.name) == kept == files(back / "checkpoints")
 
 
 def test_the_folders_of_flower_and_the_copies_of_checkpoints_keep_theirs(tmp_path, monkeypatch):

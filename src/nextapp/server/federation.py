@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -284,11 +283,8 @@ def copy_checkpoints(folder: Path, copies: Path) -> None:
     Those that an upgrade has kept (``before-VERSION``) are kept there, too.
     """
     copies.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for kept in folder.parent.glob("before-*"):
-        if not (copies / kept.name).exists():
-            draft = copies / f".{kept.name}"
-            shutil.copytree(kept / "checkpoints", draft, dirs_exist_ok=True)
-            draft.rename(copies / kept.name)
+    for kept in folder.parent.glob("before-*/checkpoints"):
+        copy_checkpoints(kept, copies / kept.parent.name)
     here = {path.name: path for path in checkpoints(folder)}
     for name, path in here.items():
         if name == max(here) or not (copies / name).exists():

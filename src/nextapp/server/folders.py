@@ -27,7 +27,7 @@ from nextapp.server.federation import Coordinator, Federation, checkpoints
 from nextapp.server.issuing import KeyRules
 from nextapp.server.settings import FederationSettings, change_settings, settings_of
 from nextapp.server.vault import GATEWAY_ID, Round, Vault
-from nextapp.storage import create_atomically, sync_folder, write_atomically
+from nextapp.storage import create_atomically, write_atomically
 from nextapp.wire import Broadcast
 
 VAULT, SETTINGS, CHECKPOINTS = "vault.sqlite", "settings.json", "checkpoints"
@@ -246,12 +246,10 @@ def keep_copy(folder: Path) -> None:
     version = f"{__version__}\n".encode()
     if written_by.exists() and written_by.read_bytes() == version:
         return
-    if not copy.exists() and (has_federation(folder) or is_gateway(folder)):
-        draft = folder / f".{copy.name}"
-        shutil.rmtree(draft, ignore_errors=True)
-        copy_federation(folder, draft)
-        draft.rename(copy)
-        sync_folder(folder)
+    if has_federation(folder) or is_gateway(folder):
+        shutil.rmtree(copy, ignore_errors=True)  # of an upgrade that was cut off or taken back
+        copy_federation(folder, copy)
+        os.sync()
     write_atomically(written_by, version)
 
 
