@@ -18,7 +18,6 @@ from nextapp.phone import Phone, Store
 from nextapp.phone.core import PhoneCore
 from nextapp.phone.ledger import DAY, StoreError
 from nextapp.phone.phone import MOST_LAUNCHES
-from nextapp.phone.store import Snapshot
 from nextapp.predictor import Habits
 from nextapp.wire import Broadcast, Crowd, WireError, pack, unpack
 
@@ -351,7 +350,7 @@ def test_a_predictor_that_does_not_fit_is_learnt_anew(
     phone = played(store, some_apps(seed, 100))
     given(phone, make_broadcast(5))
     before = phone.predict(6, NOON + 6000, with_open=True)
-    store.keep_snapshot(Snapshot(90, snapshot))
+    store.keep_snapshot(90, snapshot)
     seen = lessons(monkeypatch)
     with Store(store.path) as again:
         assert Phone(again).predict(6, NOON + 6000, with_open=True) == before
@@ -381,7 +380,7 @@ def test_a_memory_read_as_columns_is_that_of_launches_played_one_by_one(
             phone.predict(5, float(clock[-1]), with_open=True)
             phone._save(1)
     with Store(path) as store:
-        assert store.snapshot().upto == store.launches()[-1].number - n_after
+        assert store.snapshot()[0] == store.launches()[-1].number - n_after
         quick = Phone(store)
         store.drop_snapshot()
         slow = Phone(store)
@@ -437,7 +436,7 @@ def test_closing_keeps_what_was_learnt(store, seed):
     phone.predict(5, with_open=True)
     phone.close()
     with Store(store.path) as again:
-        assert again.snapshot().upto == 70
+        assert again.snapshot()[0] == 70
 
 
 def test_only_a_prediction_makes_habits_learn(store, make_broadcast, seed, monkeypatch):

@@ -30,7 +30,6 @@ from nextapp.phone.store import (
     VERSION,
     AlreadyDrawn,
     OtherVersion,
-    Snapshot,
     Store,
     StoredBroadcast,
     TooSoon,
@@ -352,7 +351,7 @@ def test_a_full_disk_is_an_error_and_nothing_is_half_written(store):
     fill(store, 20)
     pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
     store._connection.execute(f"PRAGMA max_page_count = {pages}")
-    store.keep_snapshot(Snapshot(20, b"s"))
+    store.keep_snapshot(20, b"s")
     with pytest.raises(StoreFull, match="make room"):
         store.keep_broadcast(StoredBroadcast.of(1, "", NOON, bytes(1 << 20)))
     assert store.broadcast() is None
@@ -489,7 +488,7 @@ def traces(store: Store, needle: bytes) -> list[str]:
 def test_erasing_leaves_no_byte_of_the_history_in_any_file(store):
     for number in range(300):
         store.add(f"zweisamkeit-{number % 30}", NOON + number)
-    store.keep_snapshot(Snapshot(300, b"gewohnheit" * 100))
+    store.keep_snapshot(300, b"gewohnheit" * 100)
     store.charge_report("https://a", Report("harmony", 3, b"ein Bericht"), 0.5, NOON)
     store.keep_broadcast(StoredBroadcast.of(3, "", NOON, b"rundfunk" * 1000))
     needles = (b"zweisamkeit", b"gewohnheit", b"ein Bericht", b"rundfunk")

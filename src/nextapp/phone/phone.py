@@ -46,7 +46,6 @@ from nextapp.phone.store import (
     AlreadyDrawn,
     DrawnReport,
     Launch,
-    Snapshot,
     Store,
     StoredBroadcast,
     TooSoon,
@@ -790,7 +789,7 @@ class Phone:
         if snapshot is None:
             return None
         try:  # a program that knew other habits may have written it
-            return _Memory.from_bytes(snapshot.upto, snapshot.data)
+            return _Memory.from_bytes(*snapshot)
         except WireError:
             return None
 
@@ -853,7 +852,7 @@ class Phone:
             numbers = np.fromiter(islice(self._kept, n), np.int64, n)
             last = self.store.launches(after=learnt - 1)[0]
             memory = _Memory(self._core.habits, learnt, numbers, apps, ages, last.clock + last.zone)
-            self.store.keep_snapshot(Snapshot(learnt, memory.to_bytes()))
+            self.store.keep_snapshot(learnt, memory.to_bytes())
             self._saved = learnt
         return True
 

@@ -181,13 +181,6 @@ class DrawnReport(NamedTuple):
 _INTO_REPORTS = f"INTO reports VALUES ({', '.join('?' * len(DrawnReport._fields))})"
 
 
-class Snapshot(NamedTuple):
-    """The predictor as it was after the launch number ``upto``."""
-
-    upto: int
-    data: bytes
-
-
 class Store:
     """The file of one phone. One thread at a time; any number of processes.
 
@@ -529,13 +522,14 @@ class Store:
         """Delete the current broadcast, if the phone leaves the server that it came from."""
         self._run("DELETE FROM broadcast")
 
-    def snapshot(self) -> Snapshot | None:
+    def snapshot(self) -> tuple[int, bytes] | None:
+        """The saved predictor, behind the number of the last launch that it had learnt."""
         row = self._one("SELECT upto, data FROM predictor")
-        return None if row is None else Snapshot(*row)
+        return None if row is None else (row[0], row[1])
 
-    def keep_snapshot(self, snapshot: Snapshot) -> None:
+    def keep_snapshot(self, upto: int, data: bytes) -> None:
         """Save the predictor; when it is loaded, it learns from the launches since."""
-        self._run("INSERT OR REPLACE INTO predictor VALUES (1, ?, ?)", *snapshot)
+        self._run("INSERT OR REPLACE INTO predictor VALUES (1, ?, ?)", upto, data)
 
     def drop_snapshot(self) -> None:
         """Delete the saved predictor; it is learnt again from the launches."""
