@@ -164,7 +164,6 @@ def form_for(function: Function, seconds: float, compiling: float = COMPILING) -
 
 
 def is_on_disk(function: Callable[..., Any]) -> bool:
-    """`Loop.is_on_disk` of a loop."""
     return cast(Loop, function).is_on_disk()
 
 

@@ -76,7 +76,6 @@ class Shares:
         return matrix
 
     def at(self, cells: npt.NDArray[np.int64]) -> Floats:
-        """The entries at these flat indices."""
         first = np.searchsorted(self.cells, cells)
         there = np.searchsorted(self.cells, cells, "right") > first
         found = np.zeros(len(cells))
@@ -85,7 +84,6 @@ class Shares:
 
 
 def no_shares(shape: tuple[int, int]) -> Shares:
-    """A matrix of zeros."""
     return Shares(shape, np.zeros(0, np.int64), np.zeros(0))
 
 

@@ -247,7 +247,6 @@ class SeqMFLearner(Learner):
         return self.broadcast
 
     def pass_over(self) -> Broadcast:
-        """Close the round without a step: nobody reported, the app vectors stay as they are."""
         old = self.broadcast
         self.broadcast = replace(old, round=old.round + 1)
         return self.broadcast
@@ -316,7 +315,6 @@ def run_rounds(
     n_rounds: int,
     progress: Progress = silent,
 ) -> None:
-    """Train for `n_rounds` rounds with these phones."""
     for done in range(n_rounds):
         run_round(learner, phones)
         progress("federated round", done + 1, n_rounds)
@@ -461,7 +459,6 @@ class CrowdLearner(Learner):
         return np.column_stack([np.minimum.outer(self.n_since, self.n_since), self.n_since])
 
     def pass_over(self) -> Broadcast:
-        """Close the round without any reports."""
         self.anomaly = None
         return self._publish(self.broadcast.round + 1, self.broadcast.crowd)
 
@@ -578,7 +575,6 @@ class CrowdLearner(Learner):
 
     @classmethod
     def restore(cls, state: LearnerState, requests: CrowdRequests) -> CrowdLearner:
-        """The learner of a state; it continues as if it had never stopped."""
         check_kind(state, cls.kind)
         tensors, words = state
         if json.loads(words["requests"]) != json.loads(json.dumps(asdict(requests))):

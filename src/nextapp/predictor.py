@@ -559,7 +559,6 @@ class Weights:
 
     @property
     def rates(self) -> Floats:
-        """As of `State`."""
         return np.array([self.rate, self.lesson, self.added])
 
     def new_state(self, room: int) -> State:
@@ -871,7 +870,6 @@ class Habits:
         ]
 
     def _evidence(self, slot: int, view: View) -> dict[str, float]:
-        """The counts behind the statistics."""
         if slot < 0:
             return {}
         state, rows = self._state, view.rows
@@ -904,7 +902,6 @@ class Habits:
         return answer(self._state, view, slots, share, evidence)
 
     def _context(self) -> tuple[int | None, int | None]:
-        """The last app and the one before it."""
         last, before = self._state.recent[:2].tolist()
         return (
             None if last == NOBODY else int(self._apps[last]),

@@ -101,7 +101,6 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def as_toml(values: Mapping[str, Any]) -> str:
-    """The text of a TOML file with these settings."""
     plain = {key: value for key, value in values.items() if not isinstance(value, dict)}
     tables = {key: value for key, value in values.items() if isinstance(value, dict)}
     lines = [f"{key} = {_toml_value(value)}" for key, value in plain.items()]

@@ -83,7 +83,6 @@ COMMANDS = {name: module for rows in HEADINGS.values() for name, (module, _) in 
 
 
 def load(name: str) -> click.Command:
-    """The command of this name, from its module."""
     module = import_module(f"nextapp.cli.{COMMANDS[name]}")
     found = (each for each in vars(module).values() if isinstance(each, click.Command))
     return next(each for each in found if each.name == name)
@@ -322,14 +321,11 @@ def _check_writable(path: Path) -> None:
 
 
 class _Epsilon(click.types.FloatParamType):
-    """A privacy budget."""
-
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         return epsilon_in_range(super().convert(value, param, ctx))
 
 
 def epsilon_in_range(epsilon: float) -> float:
-    """Refuse what is no privacy budget."""
     if not 0 < epsilon <= LARGEST_EPSILON:
         raise ValueError(
             f"--epsilon must be a number > 0 and at most {LARGEST_EPSILON:g}, got {epsilon:g}: "

@@ -55,7 +55,6 @@ def dynamic(
 
 
 def show(result: Mapping[str, Any]) -> None:
-    """A dynamic experiment: the cycles, and a row for each series."""
     about, parts, settings = result["data"], result["cycles"], result["settings"]
     screen.out.print(
         f"[bold]{escape(about['source'])}[/]  {count(about['n_users'], 'user')}, "

@@ -68,7 +68,6 @@ def evaluate(
 
 
 def show_result(result: Mapping[str, Any], *, more: bool = False) -> None:
-    """A static experiment: what was measured on, a table and a line; or ``more``."""
     about = result["data"]
     screen.out.print(
         f"[bold]{escape(about['source'])}[/]  {count(about['n_users'], 'user')}, "

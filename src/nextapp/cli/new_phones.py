@@ -57,7 +57,6 @@ def new_phones(
 
 
 def show(result: Mapping[str, Any]) -> None:
-    """The headline with intervals, HR@5 by launches seen, and how much privacy leaves."""
     about = result["data"]
     screen.out.print(
         f"[bold]{escape(about['source'])}[/] ({about['kind']}): "

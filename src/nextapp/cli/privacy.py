@@ -56,7 +56,6 @@ class ComparisonOptions:
         return synthetic_phones(n, self.apps, self.dim, self.seed, self.twin)
 
     def as_json(self, mechanisms: Mapping[str, Any], **more: int) -> dict[str, Any]:
-        """A result, with the settings that it was made with."""
         settings = {name: value for name, value in asdict(self).items() if name != "mechanisms"}
         return {
             "settings": settings | more,

@@ -140,7 +140,6 @@ def say_next(*commands: str) -> None:
 
 
 def write_plot(path: Path, figure: Figure) -> None:
-    """As path.svg and path.png."""
     from nextapp import plots
 
     path.parent.mkdir(exist_ok=True)

@@ -41,8 +41,6 @@ LOG = logging.getLogger("nextapp.server")
 
 @dataclass(frozen=True)
 class VaultOptions(KeyRules):
-    """Options for the devices and stored reports of a server."""
-
     enrolled_days: float = setting(365.0, "Days that a phone stays enrolled.", metavar="DAYS")
     new_vault: bool = setting(
         False, "The vault is lost: begin one without devices.", heading=CONTINUE
@@ -57,7 +55,6 @@ class VaultOptions(KeyRules):
         return ServerLimits(enrolled_seconds=86_400 * self.enrolled_days)
 
     def opening(self) -> dict[str, Any]:
-        """How the vault is opened."""
         return {
             "new_vault": self.new_vault,
             "leave_damaged": self.leave_damaged,
@@ -95,8 +92,6 @@ def resolve(
 
 @dataclass(frozen=True)
 class ListenOptions:
-    """Where phones reach a server."""
-
     HEADING: ClassVar[str] = "Listening"
     host: str = setting("127.0.0.1", "Address to listen on for phones.")
     port: int = setting(8443, "Port for phones; 0 takes a free one.")

@@ -95,7 +95,6 @@ class Fleet:
 
     @classmethod
     def of_log(cls, log: LaunchLog) -> Fleet:
-        """One phone per user of the log."""
         return cls.of_histories(log.starts.astype(np.int64), log.app, log.n_apps)
 
     @classmethod
@@ -245,7 +244,6 @@ def _number_apps(own: Ints, launched: Ints, place: Ints, counts: Ints) -> None:
 
 @borrowing
 def _tabulate(history: Ints, place: Ints, k: int, table: Ints) -> None:
-    """Count transitions (k, k)."""
     for step in range(1, len(history)):
         table[place[history[step - 1]] * k + place[history[step]]] += 1
 

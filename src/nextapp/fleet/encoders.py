@@ -121,8 +121,6 @@ class TallyEncoder(Encoder):
 
 
 class WalshEncoder(TallyEncoder):
-    """`Walsh`."""
-
     block = 256
 
     def __init__(self, mechanism: Walsh) -> None:
@@ -150,8 +148,6 @@ class SignsEncoder(TallyEncoder):
 
 
 class HarmonyEncoder(SignsEncoder):
-    """`Harmony`."""
-
     def encode(self, x: Gradients, r: ShardRound) -> tuple[Longs, Mask]:
         return _signs_of_entries(x, r, self.mechanism.k, np.uint64(self.mechanism.floor))
 

@@ -215,7 +215,6 @@ class Page:
         return self._show_log(log_room.read_log(content, given.get("zone")))
 
     def _choose_user(self, given: dict[str, Any]) -> Any:
-        """Another person of the same file."""
         if self._log is None or self._log.found is None:
             raise ValueError("there is no log with several people: drop one here.")
         return self._show_log(log_room.from_import(self._log.found, self._log.name, given["user"]))
@@ -290,8 +289,6 @@ def _refusal(error: Exception) -> Response:
 
 
 class ServedPage:
-    """The page, bound to a port."""
-
     def __init__(self, listening: socket.socket, page: Page, folder: Path) -> None:
         self._listening = listening
         self.port: int = listening.getsockname()[1]
@@ -320,7 +317,6 @@ class ServedPage:
             webbrowser.open(self.file.as_uri())
 
     def run(self) -> None:
-        """Serve until Ctrl-C."""
         self.server.run(sockets=[self._listening])
 
 

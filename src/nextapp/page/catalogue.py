@@ -95,5 +95,4 @@ def short_name(app: str) -> str:
 
 
 def app_entry(app: str) -> dict[str, Any]:
-    """An app as the page shows it."""
     return {"app": app, "label": short_name(app), "icon": icon_for(app)}

@@ -79,7 +79,6 @@ class Person:
 
 @lru_cache(maxsize=8)
 def synthetic_person(number: int) -> Person:
-    """One of the synthetic people."""
     log = collapse_repeats(synthetic.make(PERSON, 0))
     starts = log.starts.tolist()
     rows = slice(starts[number], starts[number + 1])
@@ -310,7 +309,6 @@ class PhoneSession:
         return rates
 
     def suggestions(self) -> list[dict[str, Any]]:
-        """The five most likely apps with their probabilities and reasons."""
         last = "" if self._last is None else short_name(self._names[self._last])
         reasons = [each for each in self._phone.explain(self._clock) if isinstance(each, Reason)]
         return [

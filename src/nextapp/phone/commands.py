@@ -106,12 +106,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser(prog: str = PROGRAM) -> argparse.ArgumentParser:
-    """The parser of all commands of a phone."""
     return _parsers(prog)[0]
 
 
 def subparsers(prog: str = PROGRAM) -> dict[str, argparse.ArgumentParser]:
-    """The parser of each command."""
     return _parsers(prog)[1]
 
 
@@ -346,7 +344,6 @@ def predictor_line(predictor: str) -> str:
 
 
 def limits(path: Path, *, raise_them: bool = False, **limits: Any) -> Lines:
-    """Show the owner's limits, or change those that are given."""
     with Store(path) as store:
         given = check_limits(limits, store.limits)
         if given:
@@ -380,7 +377,6 @@ def check_limits(limits: Mapping[str, Any], others: Limits) -> dict[str, Any]:
 
 
 def limit_lines(limits: Limits) -> Lines:
-    """The owner's limits in words."""
     return [
         f"It may spend ε = {limits.per_report:g} on one report, {limits.per_day:g} in a day, "
         f"{limits.lifetime:g} in its life, with {limits.hours:g} hours or more between reports.",
@@ -390,7 +386,6 @@ def limit_lines(limits: Limits) -> Lines:
 
 
 def log(path: Path, apps: Iterable[str], when: str | None = None) -> Lines:
-    """Log launches."""
     clock, zone = (None, None) if when is None else time_and_offset(when)
     with open_phone(path) as phone:
         for app in apps:
@@ -408,7 +403,6 @@ def predict(
     shown: Sequence[str] = (),
     steady: float = STEADY,
 ) -> Lines:
-    """Name the apps most likely launched next, and their strongest reasons."""
     clock, zone = time_and_offset(str(time.time()) if when is None else when)
     moment = datetime.fromtimestamp(clock, timezone(timedelta(seconds=zone)))
     with open_phone(path) as phone:
@@ -582,7 +576,6 @@ def import_launches(
 
 
 def export(path: Path, form: str = "json", out: Path | None = None) -> Lines:
-    """Everything that is stored, as JSON; or the launches alone, as CSV."""
     with open_phone(path) as phone:
         stored = phone.export()
     if form == "json":
@@ -651,7 +644,6 @@ def _what_left(store: Store) -> str:
 
 
 def status(path: Path) -> Lines:
-    """What is stored, and what has ever been sent."""
     with open_phone(path) as phone:
         return status_lines(phone, time.time())
 

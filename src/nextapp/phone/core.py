@@ -192,11 +192,9 @@ class PhoneCore:
 
     @property
     def n_unlearnt(self) -> int:
-        """Number of latest launches that the habits have not learnt yet."""
         return len(self._unlearnt)
 
     def teach_habits(self) -> None:
-        """Let the habits learn the launches that they have not learnt yet."""
         if self.habits is None:
             return
         self.habits.crowd = self._crowd()
@@ -206,7 +204,6 @@ class PhoneCore:
                 self.habits.observe(app, when)
 
     def forget_old_apps(self) -> None:
-        """Let the habits forget the apps of which no launch is left in the window."""
         if self.habits is not None:
             for app in self.habits.apps:
                 if app not in self._counts:
@@ -678,11 +675,9 @@ class Limits:
                 raise ValueError(unknown("mechanism for phones", name, OPTIONS))
 
     def reports_for_life(self, epsilon: float) -> int:
-        """How many reports of this ε fit into a life."""
         return math.floor(self.lifetime / epsilon + 1e-9)
 
     def looser_than(self, other: Limits) -> list[str]:
-        """The names of the limits that allow more than those of `other`."""
         names = [
             name
             for name in ("per_report", "per_day", "lifetime")

@@ -479,12 +479,10 @@ class Phone:
 
     @property
     def broadcast(self) -> Broadcast | None:
-        """The current one."""
         return self._core.broadcast
 
     @property
     def round(self) -> int | None:
-        """The round of the current broadcast."""
         return None if self.broadcast is None else self.broadcast.round
 
     def take(
@@ -749,7 +747,6 @@ class Phone:
     # --- memory --------------------------------------------------------------------------------
 
     def _load(self) -> None:
-        """Build all from the store."""
         self._foreign = self.store.foreign_changes
         self._epoch = self.store.epoch
         by_habits = self.store.predictor != "seqmf"  # else by SeqMF's light scores
@@ -794,7 +791,6 @@ class Phone:
             return None
 
     def _add(self, launches: list[Launch]) -> None:
-        """Add launches of the store to memory."""
         if launches and not self._kept:
             self._oldest = launches[0].number
         for launch in launches:
@@ -939,7 +935,6 @@ def _nowhere(name: str) -> int:
 
 
 def _between(bounds: tuple[float, float]) -> float:
-    """A random time within these bounds."""
     least, most = bounds
     return least + (most - least) * below(SystemBits(), _FINE) / _FINE
 

@@ -471,7 +471,6 @@ class Store:
     # --- what the owner says of apps -----------------------------------------------------------
 
     def marks(self) -> list[Mark]:
-        """All marks of apps, by name."""
         rows = self._all(
             "SELECT app, mark, clock, name FROM marks JOIN apps ON apps.number = app"
             " ORDER BY name, mark"
@@ -492,7 +491,6 @@ class Store:
         self.flush()
 
     def unmark(self, name: str, marks: Iterable[str]) -> None:
-        """Take marks off an app."""
         check_name(name)
         with self._transaction():
             self._unmark(self.names.get(name, 0), marks)
@@ -515,7 +513,6 @@ class Store:
         return None if row is None else str(row[0])
 
     def keep_broadcast(self, held: StoredBroadcast) -> None:
-        """Replace the current broadcast."""
         self._run("INSERT OR REPLACE INTO broadcast VALUES (1, ?, ?, ?, ?, ?)", *held)
 
     def drop_broadcast(self) -> None:
@@ -797,7 +794,6 @@ class Store:
 
     @property
     def n_bytes(self) -> int:
-        """Size of the file and its WAL."""
         wal = Path(f"{self.path}-wal")
         return self.path.stat().st_size + (wal.stat().st_size if wal.exists() else 0)
 
@@ -870,7 +866,6 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """All or nothing."""
         with file_errors(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:

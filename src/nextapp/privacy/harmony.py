@@ -202,7 +202,6 @@ class SignedPositions:
         return [word >> bits * place & ((1 << bits) - 1) for place in range(self.k)]
 
     def all(self) -> Iterator[bytes]:
-        """All possible payloads."""
         for positions in itertools.combinations(range(self.D), self.k):
             for positive in itertools.product((0, 1), repeat=self.k):
                 yield self.pack(positions, positive)

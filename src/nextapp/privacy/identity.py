@@ -40,7 +40,6 @@ class Identity(Mechanism):
         return Report(self.name, round, self.apply_clip(F).astype("<f8").tobytes())
 
     def decode(self, reports: Sequence[Report]) -> Floats:
-        """The mean of the gradients."""
         with np.errstate(over="ignore"):  # one hostile gradient can make the whole mean infinite
             mean = floats_of(self._payloads(reports, 8 * self.D), "<f8").mean(axis=0)
         return self._reshape(mean)

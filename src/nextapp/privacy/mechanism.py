@@ -188,7 +188,6 @@ class Mechanism(ABC):
         return into_ball(self._flat(F), self.ball, self.clip)
 
     def _reshape(self, x: npt.NDArray[np.floating]) -> Floats:
-        """A vector of D entries as (n_apps, d)."""
         return np.asarray(x, np.float64).reshape(self.n_apps, self.d)
 
     def _payloads(self, reports: Sequence[Report], n_bytes: int) -> npt.NDArray[np.uint8]:

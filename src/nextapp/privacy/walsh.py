@@ -228,7 +228,6 @@ class Walsh(FiniteMechanism):
             raise WireError(f"the index of a codeword must be below {self.m}, got {j}.")
 
     def _parts(self, reports: Sequence[Report]) -> tuple[Words, Longs]:
-        """The seeds and the indices of reports."""
         rows = self._payloads(reports, self.payload_bytes)
         seeds = np.ascontiguousarray(rows[:, :_SEED_BYTES]).view("<u8")[:, 0].astype(np.uint64)
         index = rows[:, _SEED_BYTES:].astype(np.int64)
@@ -248,7 +247,6 @@ class Walsh(FiniteMechanism):
         return keep_probability(self.threshold, self.k, self.m, bool((best == j[0]).any()))
 
     def outputs(self, seed: int = 0) -> Iterator[Report]:
-        """All reports with this seed."""
         for j in range(self.m):
             yield Report(self.name, 0, self.payload(seed, j))
 

@@ -348,7 +348,6 @@ def _use_code(write: sqlite3.Connection, code: str, now: float) -> str:
 
 
 def secret_hash(secret: str) -> bytes:
-    """What is kept of a secret."""
     return hashlib.sha256(b"nextapp secret" + secret.encode()).digest()
 
 

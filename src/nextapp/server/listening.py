@@ -594,7 +594,6 @@ QUIET_SECONDS = 30.0
 
 
 def start_log(form: Form = "plain") -> None:
-    """Log to standard error from now on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines(form))
     handler.addFilter(OnceInAWhile())
@@ -631,8 +630,6 @@ class OnceInAWhile(logging.Filter):
 
 
 class _Lines(logging.Formatter):
-    """One line for each event."""
-
     def __init__(self, form: Form) -> None:
         super().__init__()
         self._form = form

@@ -300,7 +300,6 @@ def _draw_positions(fleet: ResidentFleet, mechanism: Harmony, r: ShardRound) -> 
 def _count_signs(
     card: Card, mechanism: Harmony, positions: Any, words: Any, entries: Any
 ) -> PartialSum:
-    """The sum of signs at each position."""
     counts = card.xp.zeros((2, mechanism.D), np.uint32)
     arguments = [
         np.int64(positions.size), positions, words, entries, np.float64(mechanism.clip),

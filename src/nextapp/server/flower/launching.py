@@ -268,7 +268,6 @@ class Processes:
         return self._children[name].poll()
 
     def said(self, name: str, n_lines: int = 15) -> str:
-        """The end of a log."""
         text = (self.logs / f"{name}.log").read_text(encoding="utf-8", errors="replace")
         return "\n".join(text.splitlines()[-n_lines:])
 
@@ -394,7 +393,6 @@ class Run:
 
     @property
     def round(self) -> int:
-        """The round of the newest checkpoint."""
         newest = checkpoints(self._data / "checkpoints")
         return round_of(newest[0]) if newest else 0
 
@@ -432,7 +430,6 @@ class Run:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a process holds the folder as its own."""
     try:
         with lock_folder(folder):
             return False
