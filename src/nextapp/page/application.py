@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
-from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,8 +19,9 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from nextapp import __version__
 from nextapp.page import crowd_room, log_room
@@ -47,14 +47,7 @@ HOST = "127.0.0.1"
 MOST_BODY = 64 << 10  # largest body of a request, in bytes, except uploads
 MOST_PHONES = 6  # largest number of open phones; the least recently used one is closed
 _EXAMPLE = 4  # the synthetic person whose log is the example
-_KINDS = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-    ".txt": "text/plain; charset=utf-8",
-    ".woff2": "font/woff2",
-}
+_STATIC = Path(__file__).with_name("static")
 
 
 class Page:
@@ -74,12 +67,6 @@ class Page:
         self._quick = ThreadPoolExecutor(1, "page-phone")
         self._slow = ThreadPoolExecutor(1, "page-crowd")
         self._reader = ThreadPoolExecutor(1, "page-log")
-        folder = files("nextapp.page").joinpath("static")
-        self._files = {
-            entry.name: entry.read_bytes()
-            for entry in folder.iterdir()
-            if entry.is_file() and entry.name.endswith(tuple(_KINDS))
-        }
 
     def application(self) -> Starlette:
         posts: dict[str, tuple[Executor, Work]] = {
@@ -101,9 +88,9 @@ class Page:
 
         return Starlette(
             routes=[
-                Route("/", self._file),
-                Route("/favicon.ico", self._file),
-                Route("/static/{name}", self._file),
+                Route("/", _file("index.html")),
+                Route("/favicon.ico", _file("favicon.svg")),  # pages without an icon ask so
+                Mount("/static", StaticFiles(directory=_STATIC)),
                 Route("/api/about", self._about),
                 Route(
                     "/api/log", self._answering(self._reader, self._current_log), methods=["GET"]
@@ -117,16 +104,7 @@ class Page:
             lifespan=lifespan,
         )
 
-    # --- files and answers
-
-    async def _file(self, request: Request) -> Response:
-        first = {"/": "index.html", "/favicon.ico": "favicon.svg"}  # pages without an icon ask so
-        name = request.path_params.get("name") or first[request.url.path]
-        data = self._files.get(name)
-        if data is None:
-            return Response("not found\n", 404, media_type="text/plain")
-        kind = next(kind for end, kind in _KINDS.items() if name.endswith(end))
-        return Response(data, media_type=kind)
+    # --- answers
 
     def _answering(self, executor: Executor, work: Work) -> Handler:
         """A handler that gives the request's JSON object to `work`, in a thread of `executor`."""
@@ -255,6 +233,13 @@ class Page:
         for session in self._phones.values():
             session.close()
         self._phones.clear()
+
+
+def _file(name: str) -> Handler:
+    async def answer(_: Request) -> Response:
+        return FileResponse(_STATIC / name)
+
+    return answer
 
 
 async def _read_body(request: Request, most: int, words: str) -> bytes:
