@@ -40,7 +40,6 @@ from nextapp.wire import (
     Crowd,
     Floats,
     ModelSettings,
-    Report,
     ReportRequest,
     WireError,
     model_settings_from,
@@ -64,25 +63,6 @@ class Learner(ABC):
     kind: ClassVar[str]
     broadcast: Broadcast
     mechanism: Mechanism
-
-    def apply_reports(self, reports: Sequence[Report]) -> Broadcast:
-        """Close the round with these reports; the next broadcast.
-
-        A `WireError` where one is of another round or mechanism, or none that a phone can draw.
-        """
-        for report in reports:
-            if report.round != self.broadcast.round:
-                raise WireError(
-                    f"the report is for round {report.round}, the current round is "
-                    f"{self.broadcast.round}: fetch the current broadcast and report again."
-                )
-            self.mechanism.check(report)
-        if not reports:
-            raise RuntimeError(
-                f"round {self.broadcast.round} has no reports: pass_over() closes it without any."
-            )
-        total = self.mechanism.total(self.mechanism.decode(reports), len(reports))
-        return self.apply_sum(total, len(reports))
 
     @property
     def note(self) -> str:

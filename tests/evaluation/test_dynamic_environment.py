@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from all_reports import apply_reports
 from nextapp import model
 from nextapp.data.cutting import Cycling
 from nextapp.data.log import LaunchLog
@@ -174,7 +175,7 @@ def one_by_one(stream, regime, source, start, app_vectors, optimiser, seed):
                 gradient = gradient_with(devices[user].history, broadcast, solved[user])
                 sent.append(source.encode(gradient, bits, broadcast.round))
                 reports[user] += 1
-            server.apply_reports(sent)
+            apply_reports(server, sent)
         if due:
             waiting.clear()
         if regime == "full" or (regime == "rare" and due):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from all_reports import apply_reports
 from nextapp.data import synthetic
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.rounds import (
@@ -39,7 +40,7 @@ def test_three_rounds_are_those_of_devices_and_a_server(rng, seed, kind):
         for device in devices:
             device.take(slow.broadcast)
             reports.append(PLAIN.encode(device.gradient(), KeyedBits(0), slow.broadcast.round))
-        slow.apply_reports(reports)
+        apply_reports(slow, reports)
         run_round(fast, told)
     assert fast.broadcast.round == 3
     close = {"fleet": 1e-4, "training": 1e-10}[kind]  # float32 and float64

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from servers import unsigned_token
 
+from all_reports import apply_reports
 from nextapp.learners import SeqMFLearner, sgd
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits, TokenCoins, distinct
@@ -149,7 +150,7 @@ def test_one_hostile_f_max_breaks_the_printed_mechanism():
     assert np.abs(broken).max() > 1e11 * np.abs(fair).max()
     start = rng.normal(0, 0.1, (N_APPS, DIM))
     server = SeqMFLearner(start, ModelSettings(lam=LAM), sgd(RATE), m)
-    learnt = server.apply_reports([liar, *honest[1:]])
+    learnt = apply_reports(server, [liar, *honest[1:]])
     assert np.abs(learnt.app_vectors).max() > 1e9  # one phone of a thousand; Q is lost
     worst = Report(m.name, 0, honest[0].payload[:-8] + np.float64(1.7e308).tobytes())
     with np.errstate(over="ignore"):

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from servers import DIM, N_APPS, SETTINGS, ServerProcess
 
+from all_reports import apply_reports
 from nextapp.data import synthetic
 from nextapp.learners import CrowdLearner, CrowdRequests, SeqMFLearner, adam
 from nextapp.phone import Client, Phone, Store
@@ -83,7 +84,7 @@ def test_the_q_of_phones_over_http_is_that_of_the_simulation_to_the_last_bit(
             core.take(by_phones.broadcast)
             bits, coins = KeyedBits(seed, phone, number, "report"), TokenCoins(token[number])
             reports.append(made.encode(core.answer(), bits, number, coins))
-        by_phones.apply_reports(reports)
+        apply_reports(by_phones, reports)
     assert np.array_equal(last.app_vectors, by_phones.broadcast.app_vectors)
 
 
@@ -109,7 +110,7 @@ def test_what_phones_tell_the_crowd_is_what_they_tell_in_one_process(tmp_path, s
         bits = KeyedBits(seed, phone, 0, "report")
         coins = TokenCoins(tokens[phone][0])
         reports.append(simulated.mechanism.encode(core.answer(), bits, 0, coins))
-    expected = simulated.apply_reports(reports).crowd
+    expected = apply_reports(simulated, reports).crowd
     assert told.round == 1
     for name in ("popularity", "starts", "following", "share"):
         assert np.array_equal(getattr(told.crowd, name), getattr(expected, name))
@@ -175,7 +176,7 @@ def told_in_memory(given, tokens, seed, names) -> Broadcast:
             )
             bits = KeyedBits(seed, phone, number, "report")
             reports.append(core.draw_report(learner.mechanism, number, bits, token[number]))
-        learner.apply_reports(reports)
+        apply_reports(learner, reports)
     return learner.broadcast
 
 

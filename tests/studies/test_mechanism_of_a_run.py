@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from all_reports import apply_reports
 from nextapp.fleet.encoders import FLEET_MECHANISMS
 from nextapp.learners import SeqMFLearner, sgd
 from nextapp.randomness import KeyedBits
@@ -63,7 +64,7 @@ def test_qharmony_as_printed_is_algorithms_1_and_2_and_a_step_along_what_they_re
     for name, times in ((PRINTED, 1), ("qharmony-printed-mean", len(reports))):
         made = mechanism_for_simulation(name, 4.5, n_apps, d, CLIPS)
         server = SeqMFLearner(Q, ModelSettings(lam=lam), sgd(rate), made)
-        stepped = server.apply_reports(reports).app_vectors
+        stepped = apply_reports(server, reports).app_vectors
         np.testing.assert_allclose(stepped, Q - rate * (times * f_bar + lam * Q), rtol=1e-12)
 
 

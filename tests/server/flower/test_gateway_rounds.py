@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from servers import unsigned_token
 
+from all_reports import apply_reports
 from nextapp.learners import CrowdLearner, CrowdRequests, SeqMFLearner, adam, starting_vectors
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism, requested_mechanism
@@ -127,7 +128,7 @@ def alone(n_phones, rounds):
     """One server that collects every report itself."""
     server = new_server()
     for _ in range(rounds):
-        server.apply_reports(list(reports_of(server.broadcast.to_bytes(), range(n_phones))))
+        apply_reports(server, list(reports_of(server.broadcast.to_bytes(), range(n_phones))))
     return server.broadcast.app_vectors
 
 
@@ -159,7 +160,7 @@ def test_two_gateways_give_the_crowd_of_one_server_to_the_last_bit(tmp_path):
     for _ in range(3):
         asked.append(server.broadcast.request.question)
         assert drives.run_round().n_reports == 80
-        server.apply_reports(list(reports_of(server.broadcast.to_bytes(), range(80))))
+        apply_reports(server, list(reports_of(server.broadcast.to_bytes(), range(80))))
         coordinator = Coordinator.resume(
             tmp_path / "c", lambda state: CrowdLearner.restore(state, new_crowd().requests)
         )

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from regions import APPS, Region
 
+from all_reports import apply_reports
 from nextapp.server.federation import checkpoints
 from nextapp.server.flower.gateway_rounds import Pace
 from nextapp.server.flower.launching import SAID, Loopback, members
@@ -104,6 +105,6 @@ def test_patience_costs_a_lost_gateways_reports_of_that_round_and_it_is_back_for
     assert found.keys() == {0, 1, 2}
     for round_, reports in enumerate(counted):
         assert found[round_] == single.broadcast.to_bytes()
-        single.apply_reports(reports)
+        apply_reports(single, reports)
     assert found[2] == single.broadcast.to_bytes()
     assert single.broadcast.request.mechanism == "walsh"
