@@ -16,7 +16,6 @@ import asyncio
 import hmac
 import ipaddress
 import math
-import platform
 import re
 import secrets
 import shutil
@@ -30,7 +29,6 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
-    Info,
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
@@ -43,7 +41,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from nextapp import __version__
 from nextapp.server.vault import Outcome
 from nextapp.storage import create_atomically
 
@@ -106,9 +103,6 @@ class Metrics:
         self.connections = Gauge(
             "nextapp_open_connections", "Clients connected.", registry=self.registry
         )
-        Info("nextapp_build", "The version that runs.", registry=self.registry).info(
-            {"version": __version__, "python": platform.python_version()}
-        )
         ProcessCollector(registry=self.registry)
 
     def _counter(self, name: str, words: str, label: str, values: Sequence[str]) -> Counter:
@@ -157,7 +151,6 @@ class _Readings(Collector):
             yield "round_reports", round.n_reports, "Reports of the current round."
             yield "round_goal", round.goal, "Reports at which a round closes."
             yield "round_minimum", round.rules.minimum, "Reports below which it changes nothing."
-            yield "round_opened_seconds", round.opened, "When it opened, since 1970."
             late = round.ends if math.isfinite(round.ends) else round.deadline
             yield "round_deadline_seconds", late, "When it ends or, in its grace, closes."
             yield "round_extensions", round.extensions, "Deadlines passed below the minimum."
