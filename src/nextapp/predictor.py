@@ -536,20 +536,6 @@ class Weights:
     added: float = 0.02
     lesson: float = 1.0
 
-    def __post_init__(self) -> None:
-        for name in ("within", "opening"):
-            if len(getattr(self, name)) != N_STATISTICS:
-                raise ValueError(
-                    f"{name} must hold {N_STATISTICS} weights, for {', '.join(STATISTICS)}; "
-                    f"got {len(getattr(self, name))}."
-                )
-        if len(self.gate) != 5:
-            raise ValueError(f"gate must hold 5 weights, got {len(self.gate)}.")
-        steps = (self.rate, self.lesson, self.added)
-        numbers = (*self.within, *self.opening, *self.gate, *steps)
-        if not all(math.isfinite(number) for number in numbers) or min(steps) < 0:
-            raise ValueError("weights must be finite, and rate, added and lesson >= 0.")
-
     @property
     def start(self) -> Floats:
         """(ADDED, N_STATISTICS): by set of weights."""
@@ -752,11 +738,7 @@ class Habits:
 
     def observe(self, app: int, when: float) -> None:
         """A launch: the weights and corrections learn from it, then the statistics take it in."""
-        if not isinstance(app, int | np.integer) or app < 0:
-            raise ValueError(f"app must be a whole number >= 0, got {app!r}.")
-        if not math.isfinite(when):
-            raise ValueError(f"when must be a finite number of seconds, got {when!r}.")
-        app, when = int(app), float(when)
+        app, when = checked_launch(app, when)
         view = self._seen_from(when)
         slot = self._slot.pop(app, None)
         new = slot is None
@@ -1011,6 +993,14 @@ def _resize(state: State, room: int) -> State:
         new[..., : old.shape[-1]] = old
         wider[name] = new
     return state._replace(**wider)
+
+
+def checked_launch(app: int, when: float) -> tuple[int, float]:
+    if not isinstance(app, int | np.integer) or app < 0:
+        raise ValueError(f"app must be a whole number >= 0, got {app!r}.")
+    if not math.isfinite(when):
+        raise ValueError(f"when must be a finite number of seconds, got {when!r}.")
+    return int(app), float(when)
 
 
 def _numbers(candidates: Sequence[int] | npt.NDArray[np.integer]) -> list[int]:

@@ -544,14 +544,7 @@ def test_nonsense_is_refused(app, when):
         Habits().observe(app, when)
 
 
-def test_weights_are_checked():
-    one = (1.0,)
-    with pytest.raises(ValueError, match="within must hold 9 weights"):
-        Weights(one, one, DEFAULT.gate)
-    with pytest.raises(ValueError, match="gate must hold 5 weights, got 1"):
-        replace(DEFAULT, gate=one)
-    with pytest.raises(ValueError, match="finite"):
-        replace(DEFAULT, rate=-1.0)
+def test_an_ingredient_that_there_is_not_is_named():
     with pytest.raises(ValueError, match="did you mean 'recency'"):
         without("recensy")
 

@@ -36,6 +36,7 @@ from nextapp.predictor import (
     Habits,
     Reason,
     chances_of_new,
+    checked_launch,
     keep_scores,
     next_different,
     steady_row,
@@ -109,6 +110,7 @@ class PhoneCore:
         self.left_out: dict[int, float] = {}  # not suggested, by app until when; never reported
         self.new: dict[int, int] = {}  # installed, not launched yet: launches since, by app
         self.broadcast: Broadcast | None = None
+        self._crowd: CrowdView | None = None
         self._rows: Rows = _number_of_row
         self._buckets: Rows = _number_of_row
         self._user_vector: Floats | None = None
@@ -142,11 +144,7 @@ class PhoneCore:
         Launches count in the order they come, even if the clock was set back. ``learnt``: the
         habits have learnt it already.
         """
-        if not isinstance(app, int | np.integer) or app < 0:
-            raise ValueError(f"app must be a whole number >= 0, got {app!r}.")
-        if not math.isfinite(when):
-            raise ValueError(f"when must be a finite number of seconds, got {when!r}.")
-        app, when = int(app), float(when)
+        app, when = checked_launch(app, when)
         pause = when - self._last_time if self._apps else 0.0
         self._n_session = 1 if pause > SESSION_GAP else self._n_session + 1
         age = self._ages[-1] if self._ages else 0.0
@@ -197,7 +195,7 @@ class PhoneCore:
     def teach_habits(self) -> None:
         if self.habits is None:
             return
-        self.habits.crowd = self._crowd()
+        self.habits.crowd = self._crowd
         while self._unlearnt:
             app, when = self._unlearnt.popleft()
             if app in self._counts:
@@ -380,15 +378,6 @@ class PhoneCore:
             products[listed] = vectors[rows[listed]] @ vector
         return np.nan_to_num(products)
 
-    def _crowd(self) -> CrowdView | None:
-        crowd = None if self.broadcast is None else self.broadcast.crowd
-        if crowd is None or self._rows is _number_of_row or self.habits is None:
-            return crowd
-        held = self.habits.crowd
-        if isinstance(held, _OwnCrowd) and held.crowd is crowd and held.rows is self._rows:
-            return held  # the same as before, so that what was looked up stays
-        return _OwnCrowd(crowd, self._rows)
-
     # --- the server ----------------------------------------------------------------------------
 
     def take(
@@ -407,6 +396,8 @@ class PhoneCore:
         self._rows = rows or _number_of_row
         self._buckets = buckets or _number_of_row
         self._statistics = self._user_vector = None
+        crowd = None if broadcast is None else broadcast.crowd
+        self._crowd = crowd if crowd is None or rows is None else _OwnCrowd(crowd, rows)
 
     @property
     def user_vector(self) -> Floats:

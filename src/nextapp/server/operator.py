@@ -16,6 +16,7 @@ import asyncio
 import hmac
 import ipaddress
 import math
+import platform
 import re
 import secrets
 import shutil
@@ -29,6 +30,7 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    Info,
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
@@ -41,6 +43,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from nextapp import __version__
 from nextapp.server.vault import Outcome
 from nextapp.storage import create_atomically
 
@@ -102,6 +105,9 @@ class Metrics:
         )
         self.connections = Gauge(
             "nextapp_open_connections", "Clients connected.", registry=self.registry
+        )
+        Info("nextapp_build", "The version that runs.", registry=self.registry).info(
+            {"version": __version__, "python": platform.python_version()}
         )
         ProcessCollector(registry=self.registry)
 
