@@ -30,7 +30,7 @@ from nextapp.fleet import reporting as on_processor
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.gpu import reporting as on_card
 from nextapp.fleet.gpu.card import first_card
-from nextapp.fleet.gpu.resident import ResidentFleet
+from nextapp.fleet.gpu.reporting import ResidentFleet
 from nextapp.fleet.rounds import fleet_phones, place_fleet
 from nextapp.learners import SeqMFLearner, adam, run_round
 from nextapp.privacy import mechanism

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nextapp.data import synthetic
-from nextapp.fleet.clip import public_clips, public_seed
+from nextapp.fleet.rounds import public_clips, public_seed
 from nextapp.wire import Broadcast, ModelSettings
 from slow_seqmf import phones_of_log
 

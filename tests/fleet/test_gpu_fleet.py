@@ -21,7 +21,7 @@ from nextapp.fleet import reporting
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.gpu import reporting as on_card
 from nextapp.fleet.gpu.card import Card, NoGpu, first_card
-from nextapp.fleet.gpu.resident import ResidentFleet
+from nextapp.fleet.gpu.reporting import ResidentFleet
 from nextapp.fleet.rounds import check_device, fleet_phones
 from nextapp.learners import SeqMFLearner, adam, run_round
 from nextapp.privacy import mechanism

@@ -25,8 +25,7 @@ from nextapp.audit.attacks import (
     informed_attack,
 )
 from nextapp.data import synthetic
-from nextapp.fleet.clip import public_clips
-from nextapp.fleet.rounds import cosine
+from nextapp.fleet.rounds import cosine, public_clips
 from nextapp.model import PhoneGradient
 from nextapp.privacy import Mechanism, mechanism
 from nextapp.privacy.mechanism import into_ball
@@ -138,7 +137,7 @@ def build_mechanisms(
 
 
 def twin_clips(n_apps: int, d: int, seed: int, twin: str = "lsapp") -> dict[str, float]:
-    """A clip for each kind of ball, `nextapp.fleet.clip`: from phones of the twin, another seed."""
+    """A clip for each kind of ball, `public_clips`: from phones of the twin, another seed."""
     population = replace(synthetic.PRESETS[twin], phones=_STAND_INS, apps=n_apps)
     return public_clips(population, seed + 1, first_broadcast(n_apps, d, seed + 1))
 

@@ -10,14 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
+from nextapp.data import synthetic
 from nextapp.fleet import reporting
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.reporting import Sums
 from nextapp.learners import RoundSum
+from nextapp.model import seqmf_gradient
 from nextapp.privacy import Mechanism, mechanism
+from nextapp.randomness import KeyedBits
 from nextapp.settings import unknown
 from nextapp.wire import Broadcast, Floats
 
@@ -54,9 +58,8 @@ def place_fleet(fleet: Fleet, device: str) -> PlacedFleet:
         return partial(reporting.sum_reports, fleet, law=True, dtype=np.float32)
     from nextapp.fleet.gpu import reporting as on_card
     from nextapp.fleet.gpu.card import first_card
-    from nextapp.fleet.gpu.resident import ResidentFleet
 
-    return partial(on_card.sum_reports, ResidentFleet(fleet, first_card()), law=True)
+    return partial(on_card.sum_reports, on_card.ResidentFleet(fleet, first_card()), law=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,3 +115,28 @@ def cosine(first: Floats, second: Floats) -> float | None:
     """Between two gradients; None where one of them is zero."""
     norms = float(np.linalg.norm(first) * np.linalg.norm(second))
     return float(np.sum(first * second)) / norms if norms > 0 else None
+
+
+def public_seed(seed: int) -> int:
+    """Another seed, for the public phones of an experiment with this one."""
+    return int(KeyedBits(seed, purpose="public").words(1)[0] >> np.uint64(1))
+
+
+def public_clips(
+    population: synthetic.Parameters, seed: int, broadcast: Broadcast
+) -> dict[str, float]:
+    """A clip for each kind of ball: the median length of F(u), eq. (12), of synthetic phones.
+
+    Phones without a launch do not count. Nothing private is looked at: the phones are nobody's, and
+    drawn with another seed than those that report.
+    """
+    starts, apps = synthetic.histories(population, seed, 0, population.phones)
+    lengths: dict[str, list[float]] = {"linf": [], "l1": [], "l2": []}
+    for first, last in pairwise(starts.tolist()):
+        if last > first:
+            history = apps[first:last].astype(np.int64)
+            entries = np.abs(seqmf_gradient(history, broadcast).dense())
+            lengths["linf"].append(float(entries.max()))
+            lengths["l1"].append(float(entries.sum()))
+            lengths["l2"].append(float(np.sqrt((entries**2).sum())))
+    return {ball: float(np.median(found)) for ball, found in lengths.items()}

@@ -32,7 +32,7 @@ from nextapp.evaluation.dynamic_environment import (
 )
 from nextapp.evaluation.revealing import Mask
 from nextapp.evaluation.seqmf import SeqMF
-from nextapp.fleet.clip import public_clips, public_seed
+from nextapp.fleet.rounds import public_clips, public_seed
 from nextapp.learners import sgd, starting_vectors
 from nextapp.predictors import FEDERATED, known_and_own
 from nextapp.predictors.training import MF, Training, without_sequence

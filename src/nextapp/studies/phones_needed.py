@@ -19,9 +19,8 @@ from scipy.stats import t as student
 
 from nextapp.data import synthetic
 from nextapp.evaluation.dynamic_environment import FROZEN, ZERO
-from nextapp.fleet.clip import public_clips, public_seed
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.rounds import fleet_phones, zero_phones
+from nextapp.fleet.rounds import fleet_phones, public_clips, public_seed, zero_phones
 from nextapp.learners import OPTIMISERS, SeqMFLearner, run_rounds, starting_vectors
 from nextapp.predictors.training import Training
 from nextapp.privacy import Mechanism

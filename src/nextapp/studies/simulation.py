@@ -24,10 +24,17 @@ from nextapp.data.cutting import Split
 from nextapp.evaluation import Exam, exam, find_preset
 from nextapp.evaluation.seqmf import SeqMF
 from nextapp.evaluation.static import score_predictions, user_means
-from nextapp.fleet.clip import public_clips, public_seed
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.reporting import Sums
-from nextapp.fleet.rounds import PlacedFleet, ReportSum, check_device, estimate_sum, place_fleet
+from nextapp.fleet.rounds import (
+    PlacedFleet,
+    ReportSum,
+    check_device,
+    estimate_sum,
+    place_fleet,
+    public_clips,
+    public_seed,
+)
 from nextapp.fleet.stepping import solve_user_vectors
 from nextapp.learners import (
     OPTIMISERS,

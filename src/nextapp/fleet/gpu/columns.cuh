@@ -1,4 +1,4 @@
-// The columns of a fleet, as `nextapp.fleet.gpu.resident` places them on a card.
+// The columns of a fleet, as `nextapp.fleet.gpu.reporting` places them on a card.
 
 // As parameters of a kernel, in the order of `ResidentFleet.columns`.
 #define COLUMNS                                                                                  \

@@ -14,7 +14,7 @@ from nextapp.data import synthetic
 from nextapp.data.cutting import collapse_repeats, launches_in_window
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation.dynamic_environment import Courses
-from nextapp.fleet.clip import public_clips
+from nextapp.fleet.rounds import public_clips
 from nextapp.learners import SeqMFLearner, sgd, starting_vectors
 from nextapp.model import Apps, seqmf_gradient
 from nextapp.phone.core import PhoneCore
