@@ -9,8 +9,9 @@ FLOWER := .venv-flower
 
 # Tests start hundreds of processes, each of which would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
-TESTED := $(BIN)/python -m pytest -n 2 --dist worksteal
-# Two processes of tests share the cores: threads of libraries would wait for each other.
+# Four processes for two cores: tests of servers and commands mostly wait for other processes.
+TESTED := $(BIN)/python -m pytest -n 4 --dist worksteal
+# Threads of libraries would wait for each other.
 test quick sweeps test-all: export OPENBLAS_NUM_THREADS = 1
 test quick sweeps test-all: export OMP_NUM_THREADS = 1
 

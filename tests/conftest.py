@@ -47,6 +47,9 @@ SWEEPS = (  # statistical tests, and compiling from nothing: make sweeps
 )
 SLOW = (  # seconds each: left out of make quick, and begun first
     "cli/test_commands.py",
+    "docs/test_tutorials.py",
+    "phone/test_any_answer.py",
+    "phone/test_hostile_server.py",
     "phone/test_with_gateway.py",
     "privacy/test_cosine.py",
     "privacy/test_epsilon.py",
@@ -67,7 +70,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if path.endswith(SLOW):
             item.add_marker(pytest.mark.slow)
 
-    # Two workers end at the same time if the files with long tests are begun first.
+    # All workers end at the same time if the files with long tests are begun first.
     long = {
         item.path for item in items for mark in ("slow", "sweep") if item.get_closest_marker(mark)
     }
