@@ -166,9 +166,10 @@ def aum(rows: list[tuple[str, str, str]], end: str = "\n") -> str:
         (("2020-02-09", "2020-02-08"), ("01:29:29", "23:10:00"), None),
         (("09/02/2020", "08/02/2020"), ("01:29:29", "23:10:00"), "day/month"),
         (("09.02.2020", "08.02.2020"), ("01:29:29", "23:10:00"), None),
+        (("9/2/20", "8/2/20"), ("1:29:29 π.μ.", "11:10:00 μ.μ."), "day/month"),
     ],
 )
-def test_app_usage_in_its_five_forms_of_dates_newest_first(days, clocks, dates):
+def test_app_usage_in_its_forms_of_dates_newest_first(days, clocks, dates):
     text = aum(
         [
             ("Maps, \u00e4", days[0], clocks[0]),
@@ -233,6 +234,13 @@ TABLES = {
     "a row number": '"","App name","Date","Time","Duration"\n"1","Mail","3/25/24","10:00:00 AM","0:01:00"\n',
     "further columns": "App,Paquet,Jour,Heure,Durée,Réseau\nMail,com.mail,25/03/2024,10:00:00,0:01:00,Wi-Fi\n",
     "no duration": "Date,Time,App name\n2024-03-25,10:00:00,Mail\n",
+    "small letters": "date,time,app\n25.03.2024,10:00,Mail\n",
+    "a user": "user_id;date;time;application\nme;2024-03-25;10:00:00;Mail\n",
+    "a zone after minutes": "time,app\n2024-03-25T11:00+01:00,Mail\n",
+    "a zone after a blank": "time,app\n2024-03-25 11:00:00 +0100,Mail\n",
+    "UTC": "time,app\n2024-03-25 10:00:00.000 UTC,Mail\n",
+    "bars": "timestamp|app_name\n2024-03-25 10:00:00|Mail\n",
+    "Android's events": "packageName,eventType,timeStamp\nMail,1,1711360800000\n",
 }
 
 
@@ -322,6 +330,7 @@ def some_days(words: dict[str, str]) -> str:
         {"on": "Screen on (unlocked)", "off": "Screen off (locked)", "tells": "Notification posted ({})"},
         {"on": "Écran allumé", "off": "Écran éteint", "tells": "Notifications envoyées ({})"},
         {"on": "Skjár á (ólæst)", "off": "Skjár af (læst)", "tells": "Tilkynning birt ({})"},
+        {"on": "Näyttö päällä", "off": "Näyttö sammutettu", "tells": "Ilmoitus ({})"},
         {"on": "စခရင်ဖွင့်", "off": "စခရင်ပိတ်", "tells": "အသိပေးချက် （{}）"},
     ],
 )  # fmt: skip
@@ -343,6 +352,12 @@ def test_apps_with_brackets_and_apps_in_turn_stay_apps():
         "Work",
         "Firefox (Beta)",
         "Mines (Classic)",
+        "Clock (Samsung)",
+        "Clock (Google)",
+        "Screen Recorder",
+        "Lock Screen Wallpaper",
+        "Notification History",
+        "Device Care",
     ]
     rows = [
         (app, "2024-03-25", f"{number}:{k:02}:00")
@@ -903,9 +918,27 @@ def test_a_date_and_a_time_in_two_columns_are_a_time(tmp_path):
     assert [launch.app for launch in read_any(Content.of_file(path)).launches] == ["Mail", "Maps"]
     first, second = read_log(path).time.tolist()
     assert second - first == 60_000
-    path.write_text("User,Date,Time,App\na,2024-01-02,10:00:00,Mail\n")
-    with pytest.raises(UnreadableLog, match="columns are 'User', 'Date'"):  # not all of one person
-        read_log(path)
+    path.write_text("Participant,Date,Time,App\na,2024-01-02,10:00,Mail\nb,2024-01-02,9:00,Maps\n")
+    assert read_log(path).users == ("a", "b")  # not all of one person
+
+
+@pytest.mark.parametrize(
+    ("header", "opened", "closed"),
+    [
+        ("eventType", "1", "2"),
+        ("Event Type", "ACTIVITY_RESUMED", "ACTIVITY_PAUSED"),
+        ("event_type", "opened", "closed"),
+    ],
+)
+def test_events_of_android_that_open_no_app_are_no_launches(tmp_path, header, opened, closed):
+    path = tmp_path / "events.csv"
+    rows = [f"2024-03-25 10:00:0{k},Mail,{(opened, closed)[k % 2]}\n" for k in range(4)]
+    path.write_text(f"timestamp,package,{header}\n{''.join(rows)}")
+    assert len(read_any(Content.of_file(path)).launches) == len(read_log(path)) == 2
+    path.write_text(f"timestamp,package,{header}\n{rows[1]}")
+    for reader in (read_log, lambda path: read_any(Content.of_file(path))):
+        with pytest.raises(UnreadableLog, match="none of the 1 rows is a launch"):
+            reader(path)
 
 
 def test_days_of_a_spreadsheet_are_no_seconds(tmp_path):

@@ -80,7 +80,7 @@ def test_lsapp_keeps_opened_rows_only(tmp_path: Path) -> None:  # PAPER.md, R13
     assert launches(log) == LSAPP_LAUNCHES
     assert log.notes == (
         "rows read from lsapp.tsv as LSApp: 5",
-        "rows of other event types than Opened, left out: 2",
+        "rows of other events than openings, left out: 2",
         "times (UTC): 2018-01-16T06:01:05 to 2018-01-17T23:59:59",
     )
 
@@ -151,7 +151,7 @@ def test_a_quote_in_the_app_usage_trace_is_a_character_like_any_other(tmp_path: 
 # --- Tables
 
 
-@pytest.mark.parametrize("separator", [",", "\t", ";"])
+@pytest.mark.parametrize("separator", [",", "\t", ";", "|"])
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
 @pytest.mark.parametrize("compress", [bytes, gzip.compress])
 @pytest.mark.parametrize("bom", ["", "\ufeff"])

@@ -38,6 +38,7 @@ from nextapp.data.importers.content import (
     LATEST_MS,
     LSAPP_HEADER,
     ME,
+    OPENINGS,
     THE_FRAME,
     Columns,
     Content,
@@ -198,10 +199,10 @@ def _log_of_blocks(
     left_out = left_out_notes(n_rows - len(launches))
     if not len(launches):
         raise UnreadableLog(
-            f"{file}: {'; '.join(left_out) or _why_nothing_is_left(tally, str(file))}"
+            f"{file}: {'; '.join(left_out) or lines.why_nothing_is_left(tally, str(file))}"
         )
     rows_read = f"rows read from {Path(file).name} as {kind}: {tally['rows']:,}"
-    return _encode_names(launches, (rows_read, *_notes(tally), *left_out))
+    return _encode_names(launches, (rows_read, *lines.notes_on_rows(tally), *left_out))
 
 
 def _import_log(
@@ -224,7 +225,9 @@ def _launches_at_once(frame: pl.DataFrame, tally: Counter[str]) -> pl.DataFrame 
     """User, app and ms of the launches; None if anything in these rows is unexpected."""
     n_rows = len(frame)
     if "event" in frame.columns:
-        frame = frame.filter(pl.col("event") == "Opened")
+        frame = frame.filter(
+            pl.col("event").str.strip_chars(" ").str.to_lowercase().is_in(OPENINGS)
+        )
     if "user" not in frame.columns:
         frame = frame.with_columns(user=pl.lit(ME))
     for role in ("user", "app"):
@@ -471,32 +474,6 @@ def _holds_times(dtype: pl.DataType) -> bool:
 
 
 # --- Launches to a log
-
-
-def _why_nothing_is_left(tally: Counter[str], file: str) -> str:
-    if not tally["rows"]:
-        return "there are column names but no rows. Give a log with at least one launch."
-    if tally["other events"]:
-        return (
-            f"none of the {tally['rows']:,} rows is a launch; {'; '.join(_notes(tally))}. If every "
-            f"row is a launch, remove or rename the column event_type."
-        )
-    skipping = lines.advice(file, "--skip-bad-rows", "skip_bad_rows=True")
-    return (
-        f"all {tally['rows']:,} rows were bad: {'; '.join(_notes(tally))}. Without {skipping} it "
-        f"is said what is wrong with the first."
-    )
-
-
-def _notes(tally: Counter[str]) -> list[str]:
-    notes = []
-    if tally["other events"]:
-        notes.append(f"rows of other event types than Opened, left out: {tally['other events']:,}")
-    bad = [(n, problem) for problem, n in tally.items() if problem not in ("rows", "other events")]
-    if bad:
-        reasons = ", ".join(f"{problem}: {n:,}" for n, problem in bad)
-        notes.append(f"bad rows skipped: {sum(n for n, _ in bad):,} ({reasons})")
-    return notes
 
 
 def _encode_names(launches: pl.DataFrame, notes: tuple[str, ...]) -> LaunchLog:

@@ -25,14 +25,14 @@ _DISORDER = 60.0  # seconds; events that are less out of order do not mean that 
 
 _DATE = re.compile(r"(\d{1,4})\s?([-./])\s?(\d{1,2})\s?\2\s?(\d{1,4})\.?")
 _CLOCK = re.compile(r"(\d{1,2})[:.](\d{2})(?:[:.](\d{2}))?")
-_HALF = r"(?:[ap]\.?\s?m\.?|上午|下午|午前|午後|오전|오후)"  # of the day
+_HALF = r"(?:[apπμ]\.?\s?[mμ]\.?|上午|下午|午前|午後|오전|오후)"  # of the day
 _LOCAL = re.compile(
     rf"(\d{{1,4}}\s?([-./])\s?\d{{1,2}}\s?\2\s?\d{{1,4}}\.?)[T,\s]+"
     rf"({_HALF}?\s*\d{{1,2}}[:.]\d{{2}}(?:[:.]\d{{2}})?(?:[.,]\d+)?\s*{_HALF}?)",
     re.IGNORECASE,
 )
-_AFTERNOON = re.compile(r"p\.?\s?m\.?|下午|午後|오후", re.IGNORECASE)
-_MORNING = re.compile(r"a\.?\s?m\.?|上午|午前|오전", re.IGNORECASE)
+_AFTERNOON = re.compile(r"[pμ]\.?\s?[mμ]\.?|下午|午後|오후", re.IGNORECASE)
+_MORNING = re.compile(r"[aπ]\.?\s?[mμ]\.?|上午|午前|오전", re.IGNORECASE)
 
 
 def find_zone(name: str | None) -> Zone:
@@ -130,21 +130,13 @@ def is_month_first(dates: Iterable[str]) -> bool | None:
     parts = [p for p in parts if p.first <= 31]
     if all(p.first == p.second for p in parts):
         return False
-    return _month_first_evidence(parts)
-
-
-def _month_first_evidence(dates: Sequence[_Parts]) -> bool | None:
-    days_first = sum(date.first > 12 for date in dates)
-    days_second = sum(date.second > 12 for date in dates)
+    days_first = sum(p.first > 12 for p in parts)
+    days_second = sum(p.second > 12 for p in parts)
     if days_first != days_second:
         return days_second > days_first
-    disorder = [
-        _disorder([(d.third, d.first, d.second) for d in dates]),
-        _disorder([(d.third, d.second, d.first) for d in dates]),
-    ]
-    if disorder[0] != disorder[1]:
-        return disorder[0] < disorder[1]
-    return None
+    by_month = _disorder([(p.third, p.first, p.second) for p in parts])
+    by_day = _disorder([(p.third, p.second, p.first) for p in parts])
+    return None if by_month == by_day else by_month < by_day
 
 
 def _disorder(dates: Sequence[tuple[int, int, int]]) -> int:

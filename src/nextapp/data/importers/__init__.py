@@ -6,6 +6,7 @@ They need only the standard library, since phones use them too.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +34,10 @@ from nextapp.data.importers.content import (
     list_names,
     looks_like_table,
     names_at,
+    notes_on_rows,
     rows_of_lines,
     table_of_header,
+    why_nothing_is_left,
     with_order,
 )
 from nextapp.data.importers.events import (
@@ -176,8 +179,9 @@ def _read_table(content: Content, zone: Zone, not_apps: NotApps | None) -> Impor
     first += 1 + table.has_header
     table = with_order(rows_of_lines(rest, first, table), table, content.dates)
     found: list[ImportedLaunch] = []
-    n_left_out = 0
-    for launch in launches_of_rows(rows_of_lines(rest, first, table), table, zone=zone):
+    n_left_out, tally = 0, Counter[str]()
+    rows = rows_of_lines(rest, first, table)
+    for launch in launches_of_rows(rows, table, zone=zone, tally=tally):
         if len(found) == MOST_EVENTS:
             raise UnreadableLog(f"{content.name}: more than {MOST_EVENTS:,} launches.")
         clock = launch.ms / 1000
@@ -194,11 +198,14 @@ def _read_table(content: Content, zone: Zone, not_apps: NotApps | None) -> Impor
             found.append(ImportedLaunch(user, app, clock, offset))
     notes = left_out_notes(n_left_out)
     if not found:
-        raise UnreadableLog(f"{content.name}: {'; '.join(notes) or 'column names but no rows'}.")
+        why = "; ".join(notes) or why_nothing_is_left(tally, content.name)
+        raise UnreadableLog(f"{content.name}: {why}")
     clocks = [1000 * each.clock for each in found]
     check_days(min(clocks), max(clocks), content.name)
     found.sort(key=lambda each: (each.user, each.clock))
-    return Imported(f"a table ({table.kind})", found, (*notes, *_about(content)))
+    return Imported(
+        f"a table ({table.kind})", found, (*notes_on_rows(tally), *notes, *_about(content))
+    )
 
 
 def _about(content: Content) -> tuple[str, ...]:

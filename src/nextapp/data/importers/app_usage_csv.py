@@ -8,7 +8,15 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from nextapp.data.importers.content import MOST_EVENTS, Content, is_month_first_in
+from nextapp.data.importers.content import (
+    ME,
+    MOST_EVENTS,
+    OF_A_USER,
+    Columns,
+    Content,
+    is_month_first_in,
+    plain_name,
+)
 from nextapp.data.importers.events import Event, Format, Found
 from nextapp.data.times import local_time
 
@@ -22,11 +30,12 @@ _LONGEST_LINE = 4096
 
 
 class _Places(NamedTuple):
-    """Columns of the app's name, the date and the time of day."""
+    """Columns of the app's name, the date, the time of day, and the user where there are some."""
 
     app: int
     date: int
     clock: int
+    user: int | None = None
 
 
 def recognise(content: Content) -> bool:
@@ -40,10 +49,12 @@ def _places(rows: Sequence[Sequence[str]]) -> _Places | None:
     """
     if not rows:
         return None
-    names = [re.sub(r"[\W_]", "", field.lower()) for field in rows[0]]
-    app = next((name for name in ("appname", "app", "packagename") if name in names), None)
-    if app and {"date", "time"} <= set(names) and not {"user", "userid"} & set(names):
-        return _Places(*map(names.index, (app, "date", "time")))
+    names = [plain_name(field) for field in rows[0]]
+    apps = map(plain_name, Columns().names_to_find()["app"])
+    app = next((name for name in apps if name in names), None)
+    if app and {"date", "time"} <= set(names):
+        user = next((place for place, name in enumerate(names) if OF_A_USER.search(name)), None)
+        return _Places(*map(names.index, (app, "date", "time")), user)
     columns = list(zip(*(row for row in rows[1:] if len(row) == len(rows[0])), strict=True))
     if not columns or len(columns[0]) < len(rows) - 1:
         return None
@@ -78,13 +89,14 @@ def read(content: Content) -> Found:
     places = _places(list(islice(_rows(content), _LOOKED_AT)))
     assert places is not None, "only what `recognise` has seen is read"
     rows = list(_rows(content))[1:]
-    good = [row for row in rows if len(row) > max(places) and row[places.app]]
+    good = [row for row in rows if len(row) > max(filter(None, places)) and row[places.app]]
     dates = [row[places.date] for row in good]
     month_first = is_month_first_in(dates, content.dates, content.name)
     events = [
         Event(
             row[places.app],
             local_time(f"{row[places.date]} {row[places.clock]}", month_first=month_first),
+            user=ME if places.user is None else row[places.user],
         )
         for row in good
     ]

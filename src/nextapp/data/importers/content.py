@@ -304,16 +304,19 @@ IN_MS = (
 LSAPP_HEADER = {"user_id", "session_id", "timestamp", "app_name", "event_type"}
 APP_USAGE_LINE = re.compile(rb"[^ \t]+[ \t][0-9]{14,17}(?:[ \t][^ \t\r\n]+){3}\r?\n?")
 APP_USAGE_HEADER = ("user", "time", "base station", "app id", "traffic")
+OPENINGS = ("opened", "1", "move_to_foreground", "activity_resumed")
+"""Launches in a column of events, in small letters: as LSApp and Android name them."""
 
 NUMBER = r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE]\+?[0-9]{1,3})?"
 DIGITS = r"([0-9]{4})([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{0,3})"
 ISO_OF_DIGITS = r"\g<1>-\g<2>-\g<3> \g<4>:\g<5>:\g<6>.\g<7>0"
-DAY, CLOCK = "[0-9]{4}-[0-9]{2}-[0-9]{2}", "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
-ISO = rf"{DAY}[ T]{CLOCK}(?:\.[0-9]+)?"
+CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]+)?)?"
+ISO = rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}[ T]{CLOCK}"
 ZONE = r"Z|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?"
+_STAMP = re.compile(rf"({ISO}) ?(?:({ZONE})|(UTC|GMT))?")
 _SLASHED = re.compile(r"\s*[0-9]{1,2}([-/])[0-9]{1,2}\1")
-_SLASHED_FIELD = re.compile(rb"(?:^|[,;\t\"]) ?[0-9]{1,2}([-/])[0-9]{1,2}\1[0-9]{2,4}[ T,]")
-_OF_A_USER = re.compile("user|uid|person|participant|subject|device|phone|owner|imei")
+_SLASHED_FIELD = re.compile(rb"(?:^|[,;|\t\"]) ?[0-9]{1,2}([-/])[0-9]{1,2}\1[0-9]{2,4}[ T,]")
+OF_A_USER = re.compile("user|uid|person|participant|subject|device|phone|owner|imei")
 _TELLING = {
     "user": {"user", "who", "person", "participant", "subject", "device", "owner"},
     "time": {"time", "timestamp", "datetime", "date", "ts", "when", "at", "start"},
@@ -321,6 +324,7 @@ _TELLING = {
 }
 """Words in the names of columns, by what they tell."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SEPARATORS = {",": "CSV", "\t": "TSV", ";": "CSV with semicolons", "|": "CSV with bars"}
 _BLANK = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\"?sep=.\"?\s*)?")
 
 APP_USAGE, JSON_LINES = "App Usage", "JSON lines"
@@ -339,6 +343,9 @@ class BadRow(UnreadableLog):
     """A row that cannot be read; the message names file, line and column."""
 
 
+_NAMES_OF_APPS = ("app_name", "item_id", "app", "application", "package_name", "package")
+
+
 @dataclass(frozen=True)
 class Columns:
     """Names of the columns, in any case; None for the usual ones, as `names_to_find` says."""
@@ -352,7 +359,7 @@ class Columns:
         return {
             "user": (self.user,) if self.user else ("user_id", "user"),
             "time": (self.time,) if self.time else ("timestamp", "datetime", "time", "date"),
-            "app": (self.app,) if self.app else ("app_name", "item_id", "app", "package_name"),
+            "app": (self.app,) if self.app else _NAMES_OF_APPS,
         }
 
 
@@ -403,13 +410,13 @@ class Launch(NamedTuple):
 def looks_like_table(start: str) -> bool:
     """Whether a text begins with the usual names of columns; that of the user may be missing."""
     names, wanted = names_at(start), Columns().names_to_find()
-    return all(_place_of(role, wanted[role], names) is not None for role in ("time", "app"))
+    return all(_place_of(wanted[role], names) is not None for role in ("time", "app"))
 
 
 def names_at(start: str) -> list[str]:
     """The names of columns with which a text begins, if it is a table."""
     first = _first_line(start)
-    separator = max(",;\t", key=first.count)
+    separator = max(_SEPARATORS, key=first.count)
     try:
         return list(_json_line(first) or next(csv.reader([first], delimiter=separator), []))
     except csv.Error:
@@ -478,11 +485,11 @@ def table_of_header(line: bytes, file: str, columns: Columns) -> TextTable:
     if record is not None:
         names = list(record)
         return TextTable(file, JSON_LINES, tuple(names), positions(names, file, columns))
-    wanted = {_plain(name) for names in columns.names_to_find().values() for name in names}
+    wanted = {plain_name(name) for names in columns.names_to_find().values() for name in names}
     try:
         headers = {
             separator: [name.strip() for name in next(csv.reader([text], delimiter=separator))]
-            for separator in ",\t;"
+            for separator in _SEPARATORS
         }
     except csv.Error as error:
         raise UnreadableLog(
@@ -491,15 +498,14 @@ def table_of_header(line: bytes, file: str, columns: Columns) -> TextTable:
         ) from error
     separator, names = max(
         headers.items(),
-        key=lambda item: (len(wanted.intersection(map(_plain, item[1]))), len(item[1])),
+        key=lambda item: (len(wanted.intersection(map(plain_name, item[1]))), len(item[1])),
     )
     if len(names) > MOST_COLUMNS:
         raise UnreadableLog(
             f"{file}: a log may have up to {MOST_COLUMNS:,} columns, got {len(names):,}. Keep "
             f"those of user, time and app."
         )
-    kind = {",": "CSV", "\t": "TSV", ";": "CSV with semicolons"}[separator]
-    kind = "LSApp" if set(names) >= LSAPP_HEADER else kind
+    kind = "LSApp" if set(names) >= LSAPP_HEADER else _SEPARATORS[separator]
     found = positions(names, file, columns)
     return TextTable(file, kind, tuple(names), found, separator, True)
 
@@ -526,7 +532,7 @@ def positions(header: list[str], file: str, columns: Columns) -> dict[str, int]:
     found = {}
     missing = []
     for role, names in columns.names_to_find().items():
-        place = _place_of(role, names, header)
+        place = _place_of(names, header)
         if place is not None:
             same = header.count(header[place])
             if same > 1:
@@ -535,7 +541,7 @@ def positions(header: list[str], file: str, columns: Columns) -> dict[str, int]:
                     f"Rename or remove all but one."
                 )
             found[role] = place
-        elif role != "user" or columns.user or any(map(_OF_A_USER.search, map(str.lower, header))):
+        elif role != "user" or columns.user or any(map(OF_A_USER.search, map(str.lower, header))):
             missing.append((role, names))
     if missing:
         free = [name for i, name in enumerate(header) if i not in found.values()]
@@ -553,8 +559,9 @@ def positions(header: list[str], file: str, columns: Columns) -> dict[str, int]:
         raise UnreadableLog(
             f"{file}: user, time and app must be different columns, got {got}. Name the others."
         )
-    if "event_type" in header and header.index("event_type") not in found.values():
-        found["event"] = header.index("event_type")
+    event = _place_of(("event_type",), header)
+    if event is not None and event not in found.values():
+        found["event"] = event
     return found
 
 
@@ -573,22 +580,22 @@ def _remedy_for_missing(file: str, role: str, names: tuple[str, ...], free: list
     )
 
 
-def _place_of(role: str, names: tuple[str, ...], header: Sequence[str]) -> int | None:
+def _place_of(names: tuple[str, ...], header: Sequence[str]) -> int | None:
     """The first column with one of these names, as it stands or in other letters and spaces."""
-    plain = [_plain(name) for name in header]
+    plain = [plain_name(name) for name in header]
+    if len(names) > 1 and {"date", "time"} <= set(plain):  # a time in two columns is none of them
+        names = tuple(name for name in names if name not in ("date", "time"))
     for name in names:
         if name in header:
             return header.index(name)
-        if _plain(name) in plain:
-            there = plain.index(_plain(name))
-            day_and_clock = role == "time" and {"date", "time"} <= set(plain)
-            return None if day_and_clock and plain[there] in ("date", "time") else there
+        if plain_name(name) in plain:
+            return plain.index(plain_name(name))
     return None
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """
-    >>> _plain("App Name"), _plain("app_name")
+    >>> plain_name("App Name"), plain_name("app_name")
     ('appname', 'appname')
     """
     return re.sub(r"[\W_]", "", name.lower())
@@ -661,7 +668,8 @@ def launches_of_rows(
     for row in rows:
         tally["rows"] += 1
         problem, ms, offset = row.problem, 0, None
-        if problem is None and "event" in table.positions and row.event != "Opened":
+        event = (row.event or "").strip(" ").lower()
+        if problem is None and "event" in table.positions and event not in OPENINGS:
             tally["other events"] += 1
             continue
         if problem is None:
@@ -692,9 +700,9 @@ def milliseconds(
     if isinstance(time, str) and re.fullmatch(DIGITS, text):
         text = re.sub(DIGITS, ISO_OF_DIGITS, text)
     instant = None
-    if isinstance(time, str) and re.fullmatch(f"{ISO}(?:{ZONE})?", text):
+    if isinstance(time, str) and (parts := _STAMP.fullmatch(text)):
         try:
-            instant = datetime.fromisoformat(text)
+            instant = datetime.fromisoformat(parts[1] + ("Z" if parts[3] else parts[2] or ""))
         except ValueError:
             return NO_TIME, 0, None
     elif isinstance(time, str):
@@ -715,6 +723,34 @@ def milliseconds(
     if not 0 <= ms <= LATEST_MS:
         return FAR_TIME, ms, None
     return None, ms, offset_at(ms / 1000, zone) if offset is None and zone else offset
+
+
+def why_nothing_is_left(tally: Counter[str], file: str) -> str:
+    """Of a table, by what its rows were."""
+    if not tally["rows"]:
+        return "there are column names but no rows. Give a log with at least one launch."
+    if tally["other events"]:
+        return (
+            f"none of the {tally['rows']:,} rows is a launch; {'; '.join(notes_on_rows(tally))}. "
+            f"If every row is a launch, remove or rename the column event_type."
+        )
+    skipping = advice(file, "--skip-bad-rows", "skip_bad_rows=True")
+    return (
+        f"all {tally['rows']:,} rows were bad: {'; '.join(notes_on_rows(tally))}. Without "
+        f"{skipping} it is said what is wrong with the first."
+    )
+
+
+def notes_on_rows(tally: Counter[str]) -> list[str]:
+    """What was left out of a table, and why."""
+    notes = []
+    if tally["other events"]:
+        notes.append(f"rows of other events than openings, left out: {tally['other events']:,}")
+    bad = [(n, problem) for problem, n in tally.items() if problem not in ("rows", "other events")]
+    if bad:
+        reasons = ", ".join(f"{problem}: {n:,}" for n, problem in bad)
+        notes.append(f"bad rows skipped: {sum(n for n, _ in bad):,} ({reasons})")
+    return notes
 
 
 def check_days(first_ms: float, last_ms: float, file: str) -> None:
@@ -743,7 +779,7 @@ def _line_finding(row: Row, table: TextTable) -> tuple[str, str, str]:
         i = next(i for i, field in enumerate(fields) if not _is_utf8(field))
         return table.column(i), "text in UTF-8", _short(fields[i])
     text = row.line.decode()
-    s = table.separator
+    s = re.escape(table.separator)
     one = rf'"(?:[^"]|"")*"|[^{s}"][^{s}]*|' if table.quotes else rf"[^{s}]*"
     field_before_another = re.compile(f"(?:{one}){s}")
     last = start = 0

@@ -94,10 +94,10 @@ def launches_of(
     out_by_name: Counter[str] = Counter()
     packages = {event.app: event.package for events in by_user.values() for event in events}
     told = rows_about_apps(packages)
+    where = "this machine's time zone" if zone is None else f"the time zone {zone}"
     n_turned = n_same = 0
-    is_local = False
+    is_local = any(isinstance(event.when, datetime) for event in found.events)
     for _, events in sorted(by_user.items()):
-        is_local = is_local or any(isinstance(event.when, datetime) for event in events)
         turned = _is_newest_first(events)
         n_turned += turned
         timed = _add_times(events[::-1] if turned else events, zone)
@@ -108,7 +108,10 @@ def launches_of(
             for app in {each.app for each in timed}
         }
         if not found.changes_only:
-            rows = [each for each in timed if not kinds[each.app]]
+            others = {
+                app for app, kind in kinds.items() if kind in ("home", "passing")
+            } | told.keys()
+            rows = [each for each in timed if each.app not in others]
             kinds |= dict.fromkeys(screen_rows(rows), "events")
         before = None
         for seen in timed:
@@ -126,28 +129,21 @@ def launches_of(
     return launches, [
         *found.notes,
         *_notes(out, out_by_name, n_same, n_bad, n_turned > 0),
-        *((f"local times without a zone, read in {_zone_words(zone)}",) if is_local else ()),
+        *((f"local times without a zone, read in {where}",) if is_local else ()),
     ]
 
 
 def rows_about_apps(names: Collection[str]) -> dict[str, str]:
     """Names such as "Notification posted (Maps)", in any language, each with what stands for all.
 
-    By their shape: the same words stand before two or more names in brackets, or before that of an
-    app that is opened.
+    By their shape: the same words stand before the name of an app that exists by itself.
 
-    >>> rows_about_apps(["Maps", "Seen (Maps)", "Vu (Mail)", "Vu (Chat)", "Mines (Classic)"])
-    {'Seen (Maps)': 'Seen (…)', 'Vu (Mail)': 'Vu (…)', 'Vu (Chat)': 'Vu (…)'}
+    >>> rows_about_apps(["Maps", "Vu (Maps)", "Vu (Bank)", "Clock (Google)", "Clock (Samsung)"])
+    {'Vu (Maps)': 'Vu (…)', 'Vu (Bank)': 'Vu (…)'}
     """
-    parts = {name: match for name in names if (match := _IN_BRACKETS.fullmatch(name))}
-    parts = {name: match for name, match in parts.items() if match["words"] not in names}
-    n_apps = Counter(match["words"] for match in parts.values())
-    told = {match["words"] for match in parts.values() if match["app"] in names}
-    return {
-        name: f"{match['words']} (…)"
-        for name, match in parts.items()
-        if match["words"] in told or n_apps[match["words"]] > 1
-    }
+    parts = [match for name in names if (match := _IN_BRACKETS.fullmatch(name))]
+    told = {match["words"] for match in parts if match["app"] in names}.difference(names)
+    return {match[0]: f"{match['words']} (…)" for match in parts if match["words"] in told}
 
 
 def screen_rows(seen: Sequence[ImportedLaunch]) -> set[str]:
@@ -185,16 +181,9 @@ def clean_name(name: object) -> str:
 
 
 def _is_newest_first(events: Sequence[Event]) -> bool:
-    if len(events) < 2 or type(events[0].when) is not type(events[-1].when):
-        return False
-    times: list[Any] = [event.when for event in events]
-    alike = [
-        (earlier, later)
-        for earlier, later in pairwise(times)
-        if isinstance(earlier, datetime) == isinstance(later, datetime)
-    ]
-    backwards: int = sum(earlier > later for earlier, later in alike)
-    forwards: int = sum(earlier < later for earlier, later in alike)
+    times: list[Any] = [event.when for event in events]  # all numbers, or all local times
+    backwards: int = sum(earlier > later for earlier, later in pairwise(times))
+    forwards: int = sum(earlier < later for earlier, later in pairwise(times))
     return backwards > forwards
 
 
@@ -237,10 +226,6 @@ def _notes(
 def left_out_notes(n_rows: int) -> list[str]:
     """Of rows of a table that a list names."""
     return [f"rows of entries that are listed as no apps, left out: {n_rows:,}"] if n_rows else []
-
-
-def _zone_words(zone: Zone) -> str:
-    return "this machine's time zone" if zone is None else f"the time zone {zone}"
 
 
 # --- The list of entries that are not apps
