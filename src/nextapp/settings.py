@@ -15,6 +15,9 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 T = TypeVar("T")
 
+LARGEST_EPSILON = 100.0
+"""Above this an ε is a typing error: odds may rise by a number with 43 digits."""
+
 
 def setting(
     default: Any = MISSING,

@@ -6,6 +6,7 @@ import json
 import re
 import time
 from datetime import datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
 
 import pytest
 from click.testing import CliRunner
@@ -115,7 +116,9 @@ def with_zone(history, hours):
 
 
 @pytest.mark.parametrize("pause", [0, 5000])
-@pytest.mark.parametrize(("zone", "hours"), [("UTC", None), ("Asia/Kolkata", 5.5)])
+@pytest.mark.parametrize(
+    ("zone", "hours"), [("UTC", None), ("Asia/Kolkata", 5.5), ("Asia/Tokyo", None)]
+)
 def test_a_phone_and_explain_say_the_same_of_the_same_moment(
     run, tmp_path, in_zone, pause, zone, hours
 ):
@@ -143,8 +146,8 @@ def test_a_phone_and_explain_say_the_same_of_the_same_moment(
     for each, (_, reason) in zip(explained["apps"], reasons, strict=True):
         assert each["share"] == pytest.approx(reason.share, rel=1e-9)
         assert each["speaks"] == pytest.approx(reason.speaks, rel=1e-9, abs=1e-12)
-    when = datetime.fromtimestamp(moment, timezone(timedelta(hours=hours or 0)))
-    assert f"Predicted for {when.isoformat()}, with the open app" in text
+    when = datetime.fromtimestamp(moment, ZoneInfo(zone))
+    assert f"Predicted for {when.isoformat()}, as by nextapp phone predict --with-open" in text
     shown = (
         CliRunner()
         .invoke(app, ["phone", "predict", "--why", "--with-open", "--when", str(moment)])

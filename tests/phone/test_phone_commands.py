@@ -31,14 +31,19 @@ def phone(tmp_path, monkeypatch, capsys):
     return run
 
 
+def suggested(phone, *options: str) -> list[str]:
+    """The apps that are named; the line below them says for which moment."""
+    code, said, _ = phone("predict", "-n", "9", *options)
+    *named, moment = said.splitlines()
+    assert code == 0
+    assert moment.startswith("Predicted for ")
+    return [line[3:] for line in named]
+
+
 def test_launches_are_logged_and_predicted(phone):
     assert phone("log", *["maps", "mail"] * 20, "chat", "maps") == (0, "", "")
-    assert phone("predict", "-n", "1") == (0, "1. mail\n", "")
-    assert sorted(line[3:] for line in phone("predict", "--with-open")[1].splitlines()) == [
-        "chat",
-        "mail",
-        "maps",
-    ]
+    assert phone("predict", "-n", "1")[1].startswith("1. mail\nPredicted for ")
+    assert sorted(suggested(phone, "--with-open")) == ["chat", "mail", "maps"]
 
 
 def test_a_prediction_says_why(phone):
@@ -50,21 +55,12 @@ def test_a_prediction_says_why(phone):
 
 def test_only_apps_above_a_threshold_are_named(phone):
     phone("log", *["maps", "mail"] * 30)
-    assert phone("predict", "--threshold", "0.5") == (0, "1. maps\n", "")
-    assert phone("predict", "--with-open", "--threshold", "0")[1].splitlines() == [
-        "1. maps",
-        "2. mail",
-    ]
+    assert suggested(phone, "--threshold", "0.5") == ["maps"]
+    assert suggested(phone, "--with-open", "--threshold", "0") == ["maps", "mail"]
     assert phone("predict", "--threshold", "1")[1] == "No app is likelier than 100% next.\n"
     code, _, error = phone("predict", "--threshold", "7")
     assert code != 0
     assert "threshold must be a probability" in error
-
-
-def suggested(phone, *options: str) -> list[str]:
-    code, said, _ = phone("predict", "-n", "9", *options)
-    assert code == 0
-    return [line[3:] for line in said.splitlines()]
 
 
 def test_the_open_app_is_not_suggested(phone):
@@ -73,10 +69,11 @@ def test_the_open_app_is_not_suggested(phone):
     phone("log", "mail", "chat", "chat")
     assert sorted(suggested(phone)) == ["mail", "maps"]
     assert sorted(suggested(phone, "--with-open")) == ["chat", "mail", "maps"]
-    *why, moment = phone("predict", "--why", "--when", "2030-01-01T00:00:00Z")[1].splitlines()
-    assert moment == "Predicted for 2030-01-01 00:00+00:00, local time."
-    *why, moment = phone("predict", "--why")[1].splitlines()
-    assert [line[3:].split()[0] for line in why] == suggested(phone)
+    for options in ((), ("--why",)):
+        said = phone("predict", "--when", "2030-01-01T00:00:00Z", *options)[1]
+        assert said.splitlines()[-1] == "Predicted for 2030-01-01 00:00+00:00, local time."
+    why = suggested(phone, "--why")
+    assert [line.split()[0] for line in why] == suggested(phone)
 
 
 def test_a_row_on_the_screen_stays_in_its_places(phone):
@@ -173,7 +170,7 @@ def test_forget_asks_first_erases_and_says_what_cannot_be_taken_back(phone, tmp_
     phone("log", "geheimnis")
     monkeypatch.setattr(sys, "stdin", io.StringIO("no\n"))
     assert phone("forget")[0] == 1
-    assert phone("predict", "--with-open")[1] == "1. geheimnis\n"
+    assert suggested(phone, "--with-open") == ["geheimnis"]
     with Store("phone.db") as store:
         drawn = store.charge_report("https://server", Report("walsh", 1, b""), 0.5, 1.79e9)
         store.begin_sending(drawn)
@@ -226,7 +223,7 @@ def test_what_is_exported_replaces_nothing_and_is_for_the_owner_alone(phone, tmp
 def test_an_app_that_was_uninstalled_is_forgotten_alone(phone):
     phone("log", "maps", "mail")
     assert phone("forget", "--app", "maps")[0] == 0
-    assert phone("predict", "--with-open")[1] == "1. mail\n"
+    assert suggested(phone, "--with-open") == ["mail"]
     assert phone("forget", "--app", "maps")[0] == 1
 
 
@@ -245,7 +242,8 @@ def test_what_is_exported_can_be_imported_elsewhere(phone, tmp_path):
     assert "2 launches imported" in phone("--store", "other.db", "import", "out.csv")[1]
     assert "0 launches imported" in phone("--store", "other.db", "import", "out.csv")[1]
     assert "0 launches imported" in phone("import", "out.csv")[1]  # what it gave it has
-    assert phone("--store", "other.db", "predict")[1] == phone("predict")[1]
+    when = ("predict", "--when", "2030-01-01T00:00:00Z")
+    assert phone("--store", "other.db", *when)[1] == phone(*when)[1]
     theirs = json.loads(phone("--store", "other.db", "export")[1])
     assert theirs["launches"] == held["launches"]
 

@@ -32,7 +32,7 @@ import click
 
 from nextapp import __version__
 from nextapp.cli import STOPPED, say_stopped
-from nextapp.settings import read_toml, setting
+from nextapp.settings import LARGEST_EPSILON, read_toml, setting
 
 if TYPE_CHECKING:
     from nextapp.data.log import LaunchLog
@@ -271,10 +271,6 @@ def _in_words(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror is not None:
         return f"{error.filename or 'standard output or a temporary file'}: {error.strerror}."
     return str(error)
-
-
-LARGEST_EPSILON = 100.0
-"""Above this an ε is a typing error: it would promise nothing."""
 
 
 class _Output(click.Path):

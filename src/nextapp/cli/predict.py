@@ -197,7 +197,7 @@ def _show(name: str, result: dict[str, Any]) -> None:
         screen.out.print(f"\nLaunched: {result['launched']}, {rank}.", markup=False)
     if result["moment"]:
         screen.out.print(
-            f"Predicted for {result['moment']}, with the open app, as by nextapp phone predict "
-            f"--with-open. The hour is the phone's own, or UTC where its launches tell no zone.",
+            f"Predicted for {result['moment']}, as by nextapp phone predict --with-open --when "
+            f"{result['moment']}. The hour is the phone's, or this machine's where none is told.",
             soft_wrap=True,
         )

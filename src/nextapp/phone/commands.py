@@ -28,7 +28,7 @@ from nextapp.phone.ledger import DAY, StoreError
 from nextapp.phone.phone import Phone, rows_and_buckets
 from nextapp.phone.store import WINDOW, DrawnReport, Mark, Store, check_name
 from nextapp.predictor import STEADY, Reason
-from nextapp.settings import count, nearest
+from nextapp.settings import LARGEST_EPSILON, count, nearest
 from nextapp.storage import create_atomically
 
 if TYPE_CHECKING:
@@ -38,9 +38,6 @@ Lines = list[str]
 PROGRAM = "python -m nextapp.phone"
 ERRORS = (ValueError, OSError, StoreError, ServerError)
 """Errors that are shown as one line."""
-
-LARGEST_EPSILON = 100.0
-"""Above this an ε is a typing error: odds may rise by a number with 43 digits."""
 
 MARKING = {
     "hide": "Suggest apps no more.",
@@ -320,15 +317,6 @@ def init(
     ]
 
 
-def _others(by_bucket: bool) -> str:
-    if by_bucket:
-        return (
-            "no names are sent, apps are known by hashes of them, and a report on which are in use "
-            "may tell of any, under its ε"
-        )
-    return "the others are never reported"
-
-
 def predictor_line(predictor: str) -> str:
     """How a phone predicts, and what it answers a server."""
     if predictor == "seqmf":
@@ -422,10 +410,10 @@ def predict(
         if open_only:
             return ["There is no other app to suggest than the open one; --with-open names it."]
         return ["All apps are hidden, dismissed or removed: 'nextapp phone status' lists them."]
-    if not why:
-        return [f"{place}. {name}" for place, name in enumerate(names, 1)]
-    lines = reason_lines([(name, reasons[name]) for name in names])
-    if by_seqmf:
+    lines = [f"{place}. {name}" for place, name in enumerate(names, 1)]
+    if why:
+        lines = reason_lines([(name, reasons[name]) for name in names])
+    if why and by_seqmf:
         lines.append(
             "The most recent apps first: by SeqMF, but no server has sent app vectors yet."
             if round_ is None
@@ -443,14 +431,10 @@ def reason_lines(reasons: Sequence[tuple[str, Reason | LightReason]], *, why: bo
     for place, (name, reason) in enumerate(reasons, 1):
         strongest = reason.strongest[:_SHOWN_REASONS] if why else []
         parts = ", ".join(f"{name} {part:+.2f}" for name, part in strongest)
-        lines.append(f"{place}. {name:<{width}}  {_likelihood(reason)}  {parts}".rstrip())
+        is_score = isinstance(reason, LightReason)
+        likely = f"score {reason.score:+.3f}" if is_score else f"{reason.share:>4.0%}"
+        lines.append(f"{place}. {name:<{width}}  {likely}  {parts}".rstrip())
     return lines
-
-
-def _likelihood(reason: Reason | LightReason) -> str:
-    if isinstance(reason, LightReason):
-        return f"score {reason.score:+.3f}"
-    return f"{reason.share:>4.0%}"
 
 
 def mark(path: Path, action: str, apps: Sequence[str], hours: float = 24.0) -> Lines:
@@ -670,9 +654,15 @@ def status_lines(phone: Phone, now: float) -> Lines:
         if held is not None and broadcast is not None:
             row_of, _ = rows_and_buckets(broadcast)
             n_known = sum(row_of(name) >= 0 for name in names)
+            others = "the others are never reported"
+            if broadcast.buckets is not None:
+                others = (
+                    "no names are sent, apps are known by hashes of them, and a report on which "
+                    "are in use may tell of any, under its ε"
+                )
             model = (
                 f"round {held.round} fetched {_day_and_time(held.fetched)}, which knows {n_known} "
-                f"of the {n_apps}; {_others(broadcast.buckets is not None)}"
+                f"of the {n_apps}; {others}"
             )
         enrolled = "" if store.setting("secret") else ", not enrolled"
         lines.append(f"Server: {server}{enrolled}; {model}.")

@@ -23,6 +23,7 @@ from nextapp.data.importers import known_format
 from nextapp.data.importers.content import Content
 from nextapp.data.loading import as_file
 from nextapp.data.log import LaunchLog
+from nextapp.data.times import offset_at
 from nextapp.evaluation.seqmf import SeqMF
 from nextapp.phone.core import LightReason, PhoneCore
 from nextapp.phone.phone import rows_and_buckets
@@ -244,11 +245,16 @@ def read_history(file: Path, user: str | None, read: Callable[[str], LaunchLog])
 
 
 def launches_of(log: LaunchLog, user: str) -> list[tuple[str, float, int]]:
-    """The launches of one user of a log, as a `OwnHistory` has them."""
+    """The launches of one user of a log, as a `OwnHistory` has them.
+
+    Where the log tells no zone it is this machine's, as for a phone that imports them.
+    """
     if user not in log.users:
         raise ValueError(unknown("user", user, log.users[:20]))
     code = log.users.index(user)
     rows = slice(*log.starts[code : code + 2].tolist())
     names = (log.apps[app] for app in log.app[rows].tolist())
-    clocks, zones = (log.time[rows] / 1000).tolist(), log.zones[rows].tolist()
+    clocks = (log.time[rows] / 1000).tolist()
+    own = None if log.zone is None else log.zone[rows].tolist()
+    zones = own or (offset_at(clock, None) for clock in clocks)
     return list(zip(names, clocks, zones, strict=True))
