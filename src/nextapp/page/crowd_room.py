@@ -129,6 +129,5 @@ class CrowdRoom:
 
 def _likeness(truth: list[list[float]], estimate: list[list[float]]) -> float:
     """The correlation of the two maps; 0 if one of them is constant."""
-    a, b = (np.ravel(each) - np.mean(each) for each in (truth, estimate))
-    size = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return float(a @ b) / size if size > 1e-12 else 0.0
+    maps = np.ravel(truth), np.ravel(estimate)
+    return float(np.corrcoef(*maps)[0, 1]) if all(map(np.ptp, maps)) else 0.0

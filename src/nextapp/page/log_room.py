@@ -26,8 +26,7 @@ from nextapp.phone.ledger import DAY
 from nextapp.predictor import SESSION_GAP
 from nextapp.predictors.nextapp import NextApp
 from nextapp.predictors.rivals import OnlineMFU, OnlineSROnDevice, Recents
-from nextapp.randomness import KeyedBits
-from nextapp.table import DRAWS, measured, resample
+from nextapp.table import bootstrap_means, measured
 from nextapp.wire import Floats
 
 MOST_BYTES = 64 << 20  # of an upload, packed and unpacked
@@ -253,8 +252,6 @@ def _second_half(codes: Any, seconds: Floats, n_apps: int) -> Exam:
 def _by_days(hits: Floats, days: Any) -> Floats:
     """(draws, columns): bootstrap means over days, with the same resamples for all columns."""
     _, place = np.unique(days, return_inverse=True)
-    sums = np.zeros((place.max() + 1, hits.shape[1] + 1))
-    np.add.at(sums, place, np.column_stack([hits, np.ones(len(hits))]))
-    drawn = resample(KeyedBits(0, purpose="days").generator(), len(sums), DRAWS) @ sums
-    means: Floats = drawn[:, :-1] / drawn[:, -1:]
-    return means
+    sums = np.zeros((place.max() + 1, hits.shape[1]))
+    np.add.at(sums, place, hits)
+    return bootstrap_means(sums, 0, weights=np.bincount(place).astype(float))
