@@ -431,8 +431,9 @@ def reason_lines(reasons: Sequence[tuple[str, Reason | LightReason]], *, why: bo
     for place, (name, reason) in enumerate(reasons, 1):
         strongest = reason.strongest[:_SHOWN_REASONS] if why else []
         parts = ", ".join(f"{name} {part:+.2f}" for name, part in strongest)
-        is_score = isinstance(reason, LightReason)
-        likely = f"score {reason.score:+.3f}" if is_score else f"{reason.share:>4.0%}"
+        likely = (
+            f"{reason.share:>4.0%}" if isinstance(reason, Reason) else f"score {reason.score:+.3f}"
+        )
         lines.append(f"{place}. {name:<{width}}  {likely}  {parts}".rstrip())
     return lines
 

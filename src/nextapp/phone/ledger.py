@@ -120,7 +120,7 @@ def _store_error(error: sqlite3.Error, path: Path) -> StoreError:
         )
     if kind in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return StoreDamaged(f"{path} is damaged or not a phone's store ({error}).")
-    return StoreError(f"{path}: {error}.")
+    return StoreError(f"{path}: {str(error).removesuffix('.')}.")
 
 
 def _kind(error: sqlite3.Error) -> int:

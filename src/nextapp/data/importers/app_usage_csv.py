@@ -54,7 +54,7 @@ def _places(rows: Sequence[Sequence[str]]) -> _Places | None:
     app = next((name for name in apps if name in names), None)
     if app and {"date", "time"} <= set(names):
         user = next((place for place, name in enumerate(names) if OF_A_USER.search(name)), None)
-        return _Places(*map(names.index, (app, "date", "time")), user)
+        return _Places(names.index(app), names.index("date"), names.index("time"), user)
     columns = list(zip(*(row for row in rows[1:] if len(row) == len(rows[0])), strict=True))
     if not columns or len(columns[0]) < len(rows) - 1:
         return None

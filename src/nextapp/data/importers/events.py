@@ -104,15 +104,14 @@ def launches_of(
         n_bad += len(events) - len(timed)
         timed.sort(key=lambda each: each.clock)
         kinds = {
-            app: not_apps.kind(app) or not_apps.kind(packages[app]) or ("events" * (app in told))
+            app: not_apps.kind(app) or not_apps.kind(packages[app]) or ""
             for app in {each.app for each in timed}
         }
         if not found.changes_only:
-            others = {
-                app for app, kind in kinds.items() if kind in ("home", "passing")
-            } | told.keys()
-            rows = [each for each in timed if each.app not in others]
+            rows = [each for each in timed if each.app not in told]
+            rows = [each for each in rows if kinds[each.app] in ("", "events")]
             kinds |= dict.fromkeys(screen_rows(rows), "events")
+        kinds |= dict.fromkeys(told, "events")
         before = None
         for seen in timed:
             kind = kinds[seen.app]
