@@ -155,19 +155,13 @@ def figure_of(record: Record) -> Figure | None:
     return None if draw is None or "problem" in result else draw(result)
 
 
-def _activity(result: Mapping[str, Any]) -> Figure:
-    return plots.activity({"day": result["by_day"], "cycle": result["by_cycle"]})
-
-
-def _new_phones(result: Mapping[str, Any]) -> Figure:
-    return plots.new_phones({**result, "data": result["about"]})
-
-
 _FIGURES: Mapping[str, Callable[[Mapping[str, Any]], Figure]] = {
-    "activity": _activity,
+    "activity": lambda result: plots.activity(
+        {"day": result["by_day"], "cycle": result["by_cycle"]}
+    ),
     "dynamic": plots.in_cycles,
     "phones": plots.phones_needed,
-    "new-phones": _new_phones,
+    "new-phones": lambda result: plots.new_phones({**result, "data": result["about"]}),
 }
 
 

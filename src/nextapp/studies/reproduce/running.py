@@ -275,24 +275,7 @@ def windows(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict
     return run_windows(settings_on_data(DynamicExperiment, values), days, log, report)
 
 
-def readings(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict[str, Any]:
-    """SeqMF and MF with the score or the weights read otherwise."""
-    del scratch
-    return run_readings(Readings(**_values(part, Readings)), log, report)
-
-
 # --- parts on synthetic phones ----------------------------------------------------------------
-
-
-def cost(part: Part, report: Progress) -> dict[str, Any]:
-    """Processor time and bytes of a report."""
-    return run_cost(Cost(**_values(part, Cost)), report)
-
-
-def one_round(part: Part, report: Progress) -> dict[str, Any]:
-    """Figure 1: a phone and the server, with the real messages."""
-    report("one round", 0, 0)
-    return run_one_round(OneRound(**_values(part, OneRound)))
 
 
 def phones(part: Part, report: Progress) -> dict[str, Any]:
@@ -322,13 +305,15 @@ ON_LOGS: Mapping[str, Callable[[Part, LaunchLog, Path, Progress], dict[str, Any]
     "activity": activity,
     "dynamic": in_cycles,
     "windows": windows,
-    "readings": readings,
+    "readings": lambda part, log, scratch, report: run_readings(
+        Readings(**_values(part, Readings)), log, report
+    ),
 }
 ON_FLEETS: Mapping[str, Callable[[Part, Progress], dict[str, Any]]] = {
     "phones": phones,
     "new-phones": crowd,
-    "cost": cost,
-    "round": one_round,
+    "cost": lambda part, report: run_cost(Cost(**_values(part, Cost)), report),
+    "round": lambda part, report: run_one_round(OneRound(**_values(part, OneRound))),
 }
 
 

@@ -113,24 +113,17 @@ NAMES: Mapping[str, str] = {
 
 def source(data: str, twin: str, path: Path | None) -> Source:
     """The file at `path`, compared with the published checksum, or without a file the twin."""
+    name, missing = NAMES[data], f"{NAMES[data]} file not given: replaced by"
+    if path is not None:
+        digest, n_bytes = checksum(path)
+        said = _compare_checksum(data, path, digest, n_bytes)
+        return Source(name, str(path), digest, said, "data")
     if data == "fleet":
-        sentence = f"Simulated fleets of any size: {twin}."
-        return Source(NAMES[data], f"synthetic:{twin}", "", sentence, "made")
-    if path is None and not twin.startswith(f"synthetic:{data}"):
-        sentence = f"{NAMES[data]} file not given: replaced by other synthetic phones, {twin}."
-        return Source(NAMES["fleet"], twin, "", sentence, "made")
-    if path is None:
-        return Source(
-            NAMES[data],
-            twin,
-            "",
-            f"{NAMES[data]} file not given: replaced by a synthetic twin, {twin}.",
-            "twin",
-        )
-    digest, n_bytes = checksum(path)
-    return Source(
-        NAMES[data], str(path), digest, _compare_checksum(data, path, digest, n_bytes), "data"
-    )
+        said = f"Simulated fleets of any size: {twin}."
+        return Source(name, f"synthetic:{twin}", "", said, "made")
+    if twin.startswith(f"synthetic:{data}"):
+        return Source(name, twin, "", f"{missing} a synthetic twin, {twin}.", "twin")
+    return Source(NAMES["fleet"], twin, "", f"{missing} other synthetic phones, {twin}.", "made")
 
 
 def _compare_checksum(data: str, path: Path, digest: str, n_bytes: int) -> str:
