@@ -1,27 +1,29 @@
 """docs/results.md, the one page with every figure, from the results files of the repository.
 
     python docs/make_results.py                            # from the files as they are
-    python docs/make_results.py reproduction/results.json  # first take over a new reproduction
+    python docs/make_results.py reproduction/results.json  # first take over the parts in it
 
 `nextapp reproduce` writes a results.json; its tables and verdicts are kept in
-docs/results/reproduction.json. docs/results/predictor.json comes from
-benchmarks/predictor_figures.py, docs/results/measured.json has tables measured once, and
-benchmarks/results/ what the other benchmarks wrote. A test compares the page with these files.
+docs/results/reproduction.json, and those of parts that it has not are left as they were.
+docs/results/predictor.json comes from benchmarks/predictor_figures.py, docs/results/measured.json
+has tables measured once, and benchmarks/results/ what the other benchmarks wrote. A test compares
+the page with these files.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from nextapp.plots import label
-from nextapp.studies.reproduce.claims import verdict_words
+from nextapp.studies.reproduce.claims import CLAIMS, QUICK, Claim, verdict_words
 from nextapp.studies.reproduce.report import FEW_USERS, KINDS, MARK, UNBOUNDED, column_of
 from nextapp.studies.reproduce.rows import Row, is_long, rows_of
-from nextapp.table import Measured
+from nextapp.table import FEWEST, Measured
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results.md"
@@ -38,10 +40,11 @@ BENCHMARKS = {
 }
 LOGS = {  # people with clocks first
     "ubiqlog-a": "UbiqLog (17 phones)", "android-a": "android-a (3 phones)",
-    "epm": "EPM (115 people)", "reality-a": "reality-a (42 phones, times made up)",
-    "schonlau": "Schonlau (50 people, times made up)",
+    "epm": "EPM (115 people, PCs)", "reality-a": "reality-a (42 phones, times made up)",
+    "schonlau": "Schonlau (50 people, UNIX, times made up)",
 }  # fmt: skip
 
+Rows = Sequence[Mapping[str, Any]]
 Tables = dict[str, dict[str, Any]]  # by title: n_users, and rows by series and figure
 
 
@@ -61,7 +64,7 @@ def tables_of(rows: Iterable[Row]) -> Tables:
 
 def summary(results: Mapping[str, Any]) -> dict[str, Any]:
     """What docs/results/reproduction.json keeps of a results.json."""
-    left_out = ("where", "quick", "evidence", "on", "kind_of_data")
+    left_out = ("of_paper", "words", "where", "quick", "evidence", "on", "kind_of_data")
     return {
         "verdicts": [
             {key: value for key, value in row.items() if key not in left_out}
@@ -126,8 +129,11 @@ def _cell(figure: str, value: Any) -> str:
 
 def _figures(tables: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     """One table of figures, with a row for each series on each data set."""
-    figures = list(
-        dict.fromkeys(figure for rows in tables.values() for row in rows.values() for figure in row)
+    figures = sorted(
+        dict.fromkeys(
+            figure for rows in tables.values() for row in rows.values() for figure in row
+        ),
+        key=lambda figure: float(figure.partition("gain at ")[2] or 0.0),  # rates, after the rest
     )
     body = [
         [data, label(series), *(_cell(figure, row.get(figure)) for figure in figures)]
@@ -138,60 +144,135 @@ def _figures(tables: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
 
 
 def _verdicts(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    claims: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        claims.setdefault(row["claim"], []).append(row)
-    kinds = [kind for kind in KINDS if any(row["people"] == kind for row in rows)]
-    yield "## Does it hold, and where?\n"
-    yield (
-        "A verdict is that of the first settings named below; ± if others say the opposite. People "
-        "without clocks: their times are made up, and so are sessions of 15 minutes.\n"
-    )
-    overview = []
-    for name, mine in claims.items():
-        by_kind = [
-            "; ".join(f"{_mark(row)} {row['data']}" for row in mine if row["people"] == kind)
-            for kind in kinds
-        ]
-        overview.append([f"[{name}](#{name})", _words(mine[0]), *by_kind])
-    yield _markdown(["", "claim of the paper, or question of ours", *kinds], overview)
-    marks = "; ".join(f"{mark} {verdict}" for verdict, mark in MARK.items())
-    yield f"{marks}.\n"
+    """Where each claim holds, and by how much with each of the settings."""
+    places = {name: place for place, name in enumerate(LOGS)}
+    rows = sorted(rows, key=lambda row: (KINDS.index(row["people"]), places.get(row["data"], 0)))
+    claims = {
+        claim: mine
+        for claim in CLAIMS
+        if (
+            mine := [
+                {**row, "of_paper": claim.of_paper} for row in rows if row["claim"] == claim.name
+            ]
+        )
+    }
+    for claim, mine in claims.items():
+        if any(row["rule"] != claim.rule for row in mine):
+            raise ValueError(f"the rule of {claim.name} changed after it was judged: run it again.")
+    yield from _overview(claims, rows)
     yield "## By how much?\n"
     yield (
-        "The difference that decides, with its 95 % interval, at each of the settings. Users: of "
-        "a run in cycles, those in the fullest one of all. ε per report × reports of a phone = "
-        f"total; {UNBOUNDED}. {FEW_USERS} "
+        "First the figure that decides, with its 95 % interval; beside it what decides with other "
+        "settings, and the name of the comparison where it is another one. "
+        "Users: of a run in cycles, those in the fullest one of all. "
+        f"ε per report × reports of a phone = total; {UNBOUNDED}. {FEW_USERS} In the part phones "
+        "they are over its simulated worlds. Commands run on the twins; for a log add --log FILE. "
         "Rate at the edge: the best learning rate of a series is the smallest or largest tried.\n"
     )
-    for name, mine in claims.items():
-        yield f"### {name}\n\n{_words(mine[0])}\n"
-        base = mine[0]["part"].partition("@")[0]
-        yield f"Rule: {mine[0]['rule']}. `nextapp reproduce {base}`\n"
-        spends = any(row["spent"] for row in mine)
-        body = []
-        for row in mine:
-            users = "" if row["n_users"] is None else f"{row['n_users']:,}"
-            users += f" of {row['of_users']:,}" if users and row["of_users"] else ""
-            same: dict[tuple[str, str], list[str]] = {}
-            for setting, (verdict, decides) in row["settings"].items():
-                same.setdefault((verdict, decides), []).append(setting)
-            compared = row["decides"].rpartition(", HR@")[0]  # said once for all settings
-            settings = [
-                f"*{', '.join(names)}*: {MARK[verdict]} "
-                + (decides if not place else decides.replace(f"{compared}, ", "", 1))
-                for place, ((verdict, decides), names) in enumerate(same.items())
-            ]
-            shown = "<br>".join(settings) or row["decides"]
-            data = f"{row['data']}, {row['people']}"
-            line = [data, f"{verdict_words(row)}", shown, users]
-            body.append([*line, row["spent"]] if spends else line)
-        head = ["data", "verdict", "difference (interval), by settings", "users"]
-        yield _markdown([*head, "ε"] if spends else head, body)
+    for claim, mine in claims.items():
+        base = claim.part
+        yield f"### {claim.name}\n\n{_words(claim)}\n"
+        yield f"Rule: {claim.rule}. `nextapp reproduce {base}`\n"
+        yield _by_settings(mine)
 
 
-def _words(row: Mapping[str, Any]) -> str:
-    return f"“{row['words']}”" if row["of_paper"] else str(row["words"])
+def _overview(claims: Mapping[Claim, Rows], rows: Rows) -> Iterator[str]:
+    """A row for each claim and a column for each data set, with marks only."""
+    data = {row["data"]: row["people"] for row in rows}
+    yield "## Does it hold, and where?\n"
+    for kind in KINDS:
+        names = [f"*{name}*: {LOGS[name]}" if name in LOGS else f"*{name}*"
+                 for name, people in data.items() if people == kind]  # fmt: skip
+        yield f"- {kind} – {'; '.join(names)}"
+    marks = "; ".join(f"{mark} {verdict}" for verdict, mark in MARK.items() if mark != MARK[QUICK])
+    yield (
+        f"\n{marks}. The verdict is that of the first settings named below; ± if others say the "
+        "opposite. Where people have no clocks, their times are made up, and so are sessions of 15 "
+        "minutes.\n"
+    )
+    lines: list[tuple[str, list[str], dict[str, str]]] = []
+    for claim, mine in claims.items():
+        link, marked = f"[{claim.name}](#{claim.name})", {row["data"]: _mark(row) for row in mine}
+        for words, links, marks_of in lines:  # the same claim on other data shares its line
+            if words == _words(claim) and marks_of.keys().isdisjoint(marked):
+                links.append(link)
+                marks_of.update(marked)
+                break
+        else:
+            lines.append((_words(claim), [link], marked))
+    yield _markdown(
+        ["", "claim of the paper, in quotation marks, or question of ours", *data],
+        [
+            [", ".join(links), words, *(marks_of.get(name, "") for name in data)]
+            for words, links, marks_of in lines
+        ],
+    )
+
+
+def _by_settings(rows: Rows) -> str:
+    """A row for each data set and a column for each of the settings, and what stays the same."""
+    settings = list(dict.fromkeys(name for row in rows for name in row["settings"]))
+    first, *others = settings or ["figure (95 % interval)"]
+    varying = [name for name in others if any(_differs(row, name) for row in rows)]
+    compared = any(_decides(row["decides"])[0] for row in rows)
+    edges = any(_decides(row["decides"])[2] for row in rows)
+    spends = any(row["spent"] for row in rows)
+    head = ["data", "kind", "verdict", *["compared"] * compared, first, *varying,
+            *["rate at the edge"] * edges, "users", *["ε"] * spends]  # fmt: skip
+    body = []
+    for row in rows:
+        what, figure, edge = _decides(row["decides"])
+        users = "" if row["n_users"] is None else f"{row['n_users']:,}"
+        users += f" of {row['of_users']:,}" if users and row["of_users"] else ""
+        verdict = f"{MARK[row['verdict']]} {verdict_words(row)}"
+        cells = [_with_setting(row, name, what) for name in varying]
+        body.append([row["data"], row["people"], verdict, *[what] * compared, figure, *cells,
+                     *[edge] * edges, users, *[row["spent"]] * spends])  # fmt: skip
+    same = [name for name in others if name not in varying]
+    note = f"\nThe same with: {'; '.join(same)}.\n" if same else ""
+    return _markdown(head, body) + note
+
+
+def _differs(row: Mapping[str, Any], setting: str) -> bool:
+    found = row["settings"]
+    return setting in found and found[setting] != next(iter(found.values()))
+
+
+def _with_setting(row: Mapping[str, Any], setting: str, compared: str) -> str:
+    """What decides with other settings, and how."""
+    if setting not in row["settings"]:
+        return ""
+    if not _differs(row, setting):
+        return "the same"
+    verdict, decides = row["settings"][setting]
+    what, figure, edge = _decides(decides)
+    same_series = what.rpartition(", ")[0] == compared.rpartition(", ")[0]
+    what = what.rpartition(", ")[2] if same_series else what
+    words = [MARK[verdict], *([what] if what not in compared else []), figure]
+    return " ".join(words) + (f"; at the edge: {edge}" if edge else "")
+
+
+_DECIDES = re.compile(
+    r"(?P<what>.*?),? ?(?P<figure>[+-]?[\d.]+ \([^)]* to [^)]*\))"
+    r"(; rate at the edge: (?P<edge>.*))?"
+)
+
+
+def _decides(words: str) -> tuple[str, str, str]:
+    """What was compared, the difference with its interval, and which rates are at the edge.
+
+    >>> _decides("full − rare, HR@5 +0.02 (+0.01 to +0.03); rate at the edge: full")
+    ('full − rare, HR@5', '+0.02 (+0.01 to +0.03)', 'full')
+    >>> _decides("no finite ε")
+    ('', 'no finite ε', '')
+    """
+    if not (found := _DECIDES.fullmatch(words)):
+        return "", words, ""
+    return found["what"].removesuffix(":"), found["figure"], found["edge"] or ""
+
+
+def _words(claim: Claim) -> str:
+    return f"“{claim.words}”" if claim.of_paper else claim.words
 
 
 def _mark(row: Mapping[str, Any]) -> str:
@@ -238,7 +319,13 @@ def _data(part: Mapping[str, Any], n_users: int | None = None) -> str:
 
 def _predictor(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
     yield "## The predictor, its rivals and its parts\n"
-    yield "`python benchmarks/predictor_figures.py FOLDER`, split fraction:0.8,0,0.2, test parts.\n"
+    yield (
+        "`python benchmarks/predictor_figures.py FOLDER`, split fraction:0.8,0,0.2, test parts. "
+        f"Intervals are over users; with fewer than {FEWEST}, as on android-a, over their days. "
+        "`nextapp` has the launches of all other phones pooled in the clear, which no ε covers; "
+        "`nextapp-alone` (nextapp, no crowd) sends and receives nothing. `appusage2vec` lacks the "
+        "top-k loss and the dropout of the published network; `-online` goes on learning.\n"
+    )
     for preset in ("paper", "honest"):
         yield f"### Hit rates, preset {preset}\n"
         yield _figures(_of_models(found, preset, "HR", ""))
@@ -335,9 +422,19 @@ def _number(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def taken_over(kept: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of the reproduction, with the parts of a new one in place of the same ones."""
+    verdicts = [row for row in kept["verdicts"] if row["part"] not in new["parts"]]
+    return {
+        "verdicts": [*verdicts, *new["verdicts"]],
+        "parts": {**kept["parts"], **new["parts"]},
+    }
+
+
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        kept = summary(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
-        text = json.dumps(kept, indent=1, ensure_ascii=False, allow_nan=False)
+        kept = json.loads(REPRODUCTION.read_text(encoding="utf-8"))
+        new = summary(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+        text = json.dumps(taken_over(kept, new), indent=1, ensure_ascii=False, allow_nan=False)
         REPRODUCTION.write_text(text + "\n", encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")

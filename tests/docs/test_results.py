@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -51,28 +52,78 @@ def test_a_figure_stands_with_its_interval_its_users_and_its_budget(make):
     assert "| nextapp serve · fast | 1139 | 200.8 | 715.8 |" in page
 
 
+def table_in(text):
+    """The first table of a piece of the page: a dict by column for each row."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    rows = [line.strip("|").split("|") for line in lines]
+    head, body = rows[0], rows[2:]
+    return [
+        {name.strip(): cell.strip() for name, cell in zip(head, row, strict=True)} for row in body
+    ]
+
+
 def test_every_claim_has_its_verdict_on_every_data_set_it_was_judged_on(make):
     page = make.PAGE.read_text(encoding="utf-8")
     found = json.loads(make.REPRODUCTION.read_text(encoding="utf-8"))
     overview, by_how_much = page.split("## By how much?")
+    marks = {
+        name: line
+        for line in table_in(overview)
+        for name in re.findall(r"\[([^]]+)\]\(#", line[""])
+    }
+    assert len(marks) == len(CLAIMS)
     for row in found["verdicts"]:
-        line = next(line for line in overview.splitlines() if f"[{row['claim']}]" in line)
         turned = "±" if row["opposed"] else ""
-        assert f"{make.MARK[row['verdict']]}{turned} {row['data']}" in line
+        assert marks[row["claim"]][row["data"]] == f"{make.MARK[row['verdict']]}{turned}"
         section = by_how_much.split(f"### {row['claim']}\n")[1].split("\n### ")[0]
-        mine = [
-            line for line in section.splitlines() if f"| {row['data']}, {row['people']} |" in line
-        ]
-        assert len(mine) == 1
-        assert row["decides"] in mine[0]
-        assert row["spent"] in mine[0]
+        [line] = [line for line in table_in(section) if line["data"] == row["data"]]
+        assert line["kind"] == row["people"]
+        assert line["verdict"].startswith(make.MARK[row["verdict"]])
+        assert line.get("ε", "") == row["spent"]
+        whole = " ".join(line.values())
+        for part in re.split(r", HR@\d |; rate at the edge: |: ", row["decides"]):
+            assert part in whole, row["claim"]
         for setting, (verdict, decides) in row["settings"].items():
-            assert setting in mine[0]
-            compared = row["decides"].rpartition(", HR@")[0]
-            said = f"{make.MARK[verdict]} {decides}", decides.replace(f"{compared}, ", "", 1)
-            assert any(words in mine[0] for words in said)
+            figure = decides.partition("; rate at the edge")[0].rpartition(" (")[2]
+            assert setting in section
+            if setting not in line:  # the same as the first on all data
+                continue
+            if line[setting] == "the same":
+                assert [verdict, decides] == next(iter(row["settings"].values()))
+            else:
+                assert figure in line[setting]
         base = row["part"].partition("@")[0]
         assert f"`nextapp reproduce {base}`" in section
+
+
+def test_the_settings_of_a_claim_stand_side_by_side(make):
+    row = {"data": "epm", "people": "people with clocks", "verdict": "confirmed", "opposed": "",
+           "of_paper": True, "decides": "a − b, HR@5 +0.020 (+0.010 to +0.030)", "n_users": 18,
+           "of_users": 115, "spent": "",
+           "settings": {
+               "tuned": ["confirmed", "a − b, HR@5 +0.020 (+0.010 to +0.030)"],
+               "default": ["confirmed", "a − b, HR@1 +0.040 (+0.020 to +0.060)"],
+               "authors": ["not confirmed", "c − b, HR@5 -0.03 (-0.04 to -0.02)"],
+               "again": ["confirmed", "a − b, HR@5 +0.020 (+0.010 to +0.030)"],
+           }}  # fmt: skip
+    assert make._by_settings([row]).splitlines() == [
+        "| data | kind | verdict | compared | tuned | default | authors | users |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| epm | people with clocks | ✓ confirmed | a − b, HR@5 | +0.020 (+0.010 to +0.030) "
+        "| ✓ HR@1 +0.040 (+0.020 to +0.060) | ✗ c − b, HR@5 -0.03 (-0.04 to -0.02) | 18 of 115 |",
+        "",
+        "The same with: again.",
+    ]
+
+
+def test_a_part_that_is_run_again_takes_the_place_of_the_same_part(make):
+    kept = {"verdicts": [{"part": "cost", "n": 1}, {"part": "fig5", "n": 2}],
+            "parts": {"cost": 1, "fig5": 2}}  # fmt: skip
+    new = {"verdicts": [{"part": "cost", "n": 3}], "parts": {"cost": 3}}
+    assert make.taken_over(kept, new) == {
+        "verdicts": [{"part": "fig5", "n": 2}, {"part": "cost", "n": 3}],
+        "parts": {"cost": 3, "fig5": 2},
+    }
 
 
 def test_what_is_published_was_no_quick_run_and_names_the_people(make):

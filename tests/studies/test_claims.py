@@ -628,9 +628,9 @@ def test_digits_stop_somewhere():
     assert digits_to_judge(1e-12, 1e-9) == 5
 
 
-def cost(times):
-    row = dict(zip(("low", "mean", "high"), times, strict=True))
-    return {"sizes": {"87": {"kashin": {"times": row}}}, "reference": "x", "n_phones": 40}
+def cost(found, name="kashin", figure="times"):
+    row = dict(zip(("low", "mean", "high"), found, strict=True))
+    return {"sizes": {"87": {name: {figure: row}}}, "n_phones": 40}
 
 
 def test_kashin_is_much_costlier_or_not_or_open():
@@ -638,6 +638,14 @@ def test_kashin_is_much_costlier_or_not_or_open():
     assert judge(claim, cost((5, 6, 7))).verdict == CONFIRMED
     assert judge(claim, cost((1.1, 1.2, 1.3))).verdict == NOT_CONFIRMED  # costlier, not much
     assert judge(claim, cost((1.5, 2.2, 3))).verdict == CANNOT_TELL
+
+
+def test_the_full_score_is_prohibitive_above_a_millisecond():
+    claim = BY_NAME["cost-full-score"]
+    assert judge(claim, cost((1.2, 1.3, 1.4), "full score (4)", "ms")).verdict == CONFIRMED
+    found = judge(claim, cost((0.013, 0.0148, 0.017), "full score (4)", "ms"))
+    assert found.verdict == NOT_CONFIRMED
+    assert found.decides.endswith("87 apps: 0.0148 (0.013 to 0.017)")
 
 
 def test_a_window_that_helps_is_enough_and_each_must_be_ruled_out():

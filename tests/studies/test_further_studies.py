@@ -111,12 +111,16 @@ def test_costs_are_those_of_the_forms_that_phones_run():
     names = ("laplace", "kashin", "qharmony-printed", "harmony")
     study = Cost(sizes=(30,), dim=4, phones=5, repeats=2, mechanisms=names)
     rows = run_cost(study)["sizes"]["30"]
-    assert list(rows) == [*names, "the gradient itself"]
-    assert rows.pop("the gradient itself")["encode"]["mean"] > 0
+    of_model = ("user vector and gradient", "full score (4)", "light score (8)")
+    assert list(rows) == [*names, *of_model]
+    gradient, full, light = (rows.pop(name) for name in of_model)
+    assert gradient["ms"]["mean"] > full["ms"]["mean"] > light["ms"]["mean"] > 0
+    assert full["times"]["mean"] > 1.0
+    assert light["times"] == {"mean": 1.0, "low": 1.0, "high": 1.0}
     assert rows["laplace"]["bytes"] == 4 * 30 * 4
     assert rows["qharmony-printed"]["times"] == {"mean": 1.0, "low": 1.0, "high": 1.0}
     for row in rows.values():
-        assert 0 < row["encode"]["low"] <= row["encode"]["mean"] <= row["encode"]["high"]
+        assert 0 < row["ms"]["low"] <= row["ms"]["mean"] <= row["ms"]["high"]
     with pytest.raises(ValueError, match="mechanisms must include qharmony-printed"):
         Cost(mechanisms=("kashin",))
 

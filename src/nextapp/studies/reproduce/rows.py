@@ -117,8 +117,6 @@ _FACTS = {
     "n_sessions": "sessions",
     "n_predictions": "predictions",
     "repeat_share": "share of repeats",
-    "from": "from",
-    "to": "to",
     "n_days": "days",
 }
 
@@ -132,7 +130,7 @@ def _settings(table: str, series: str, values: Mapping[str, Any]) -> Iterator[Ro
 def _activity(base: str, result: Result) -> Iterator[Row]:
     found = result["description"]
     for key in ("from", "to", "n_days", "n_sessions", "repeat_share"):
-        yield Row("the log", "all users", _FACTS[key], found[key])
+        yield Row("the log", "all users", _FACTS.get(key, key), found[key])
     yield Row("the log", "all users", "cut into", f"{result['cycles']}")
     for key, at in (("by_day", "day"), ("by_cycle", "cycle")):
         for figure in ("n_users", "n_launches"):
@@ -279,11 +277,10 @@ def _cost(base: str, result: Result) -> Iterator[Row]:
     for n_apps, found in result["sizes"].items():
         table = f"{int(n_apps):,} apps"
         for name, row in found.items():
-            milliseconds = {end: 1e3 * value for end, value in row["encode"].items()}
-            yield Row(table, name, "encode, ms", *_interval(milliseconds))
-            yield Row(table, name, f"times {result['reference']}", *_interval(row["times"]))
-            if "decode" in row:
-                yield Row(table, name, "decode, ms per report", 1e3 * row["decode"])
+            yield Row(table, name, "ms of a phone", *_interval(row["ms"]))
+            yield Row(table, name, f"times {row['than']}", *_interval(row["times"]))
+            if "decode_ms" in row:
+                yield Row(table, name, "decode, ms per report", row["decode_ms"])
                 yield Row(table, name, "bytes", row["bytes"])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -16,7 +16,13 @@ from nextapp.data.log import LaunchLog
 from nextapp.evaluation.dynamic_environment import Courses
 from nextapp.fleet.rounds import public_clips
 from nextapp.learners import SeqMFLearner, sgd, starting_vectors
-from nextapp.model import Apps, seqmf_gradient
+from nextapp.model import (
+    Apps,
+    phone_short_term,
+    phone_statistics,
+    seqmf_gradient,
+    session_vector,
+)
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import Mechanism
 from nextapp.progress import Progress, silent
@@ -93,7 +99,8 @@ def run_one_round(settings: OneRound) -> dict[str, Any]:
 # --- the cost of a report ---------------------------------------------------------------------
 
 
-SEQMF = "the gradient itself"
+GRADIENT, FULL_SCORE, LIGHT_SCORE = "user vector and gradient", "full score (4)", "light score (8)"
+_SESSION = 10  # launches that the light score adds up
 
 
 @dataclass(frozen=True)
@@ -123,7 +130,8 @@ class Cost:
 def run_cost(study: Cost, report: Progress = silent) -> dict[str, Any]:
     """For every size and mechanism the time per report, and its ratio to that of `PRINTED`.
 
-    The row `SEQMF` has the time of the gradient itself, user vector included.
+    Further rows have what SeqMF itself costs a phone, with ratios to `LIGHT_SCORE`: a gradient, and
+    the scores of its own apps.
 
     All mechanisms encode the same gradients of the same synthetic phones, in turn, phone by phone,
     so that other load of the machine affects all of them alike. The code is that of real phones
@@ -136,7 +144,6 @@ def run_cost(study: Cost, report: Progress = silent) -> dict[str, Any]:
         found[str(n_apps)] = _costs(study, n_apps)
     return {
         "sizes": found,
-        "reference": PRINTED,
         "n_phones": study.phones,
         "intervals": "95 %, bootstrap over phones",
     }
@@ -144,39 +151,46 @@ def run_cost(study: Cost, report: Progress = silent) -> dict[str, Any]:
 
 def _costs(study: Cost, n_apps: int) -> dict[str, Any]:
     histories, broadcast, mechanisms = _phones_and_mechanisms(study, n_apps)
-    gradients = []
-    trained = np.zeros(study.phones)
-    for phone, history in enumerate(histories):
-        start = time.process_time()
-        gradients.append(seqmf_gradient(history, broadcast))
-        trained[phone] = time.process_time() - start
-    shortest = {name: np.full(study.phones, np.inf) for name in mechanisms}
-    reports: dict[str, list[Any]] = {name: [] for name in mechanisms}
+    gradients = [seqmf_gradient(history, broadcast) for history in histories]
+    statistics = [phone_statistics(history) for history in histories]
+    own = [broadcast.app_vectors[found.apps] for found in statistics]
+    sessions = [broadcast.app_vectors[history[-_SESSION:]] for history in histories]
+    of_model: Mapping[str, Callable[[int], object]] = {
+        GRADIENT: lambda phone: seqmf_gradient(histories[phone], broadcast),
+        FULL_SCORE: lambda phone: (
+            own[phone] @ gradients[phone].p + phone_short_term(statistics[phone], own[phone])
+        ),
+        LIGHT_SCORE: lambda phone: (
+            own[phone] @ (gradients[phone].p + session_vector(sessions[phone], "sum"))
+        ),
+    }
+    shortest = {name: np.full(study.phones, np.inf) for name in (*mechanisms, *of_model)}
+    reports: dict[str, list[Report]] = {name: [] for name in mechanisms}
     for repeat in range(study.repeats):
         for phone, gradient in enumerate(gradients):
-            for name, mechanism in mechanisms.items():
+            for name, times in shortest.items():
                 bits = KeyedBits(study.seed, phone, repeat, "report")
                 start = time.process_time()
-                report = mechanism.encode(gradient, bits)
-                seconds = time.process_time() - start
-                shortest[name][phone] = min(shortest[name][phone], seconds)
-                if repeat == 0:
+                if name in of_model:
+                    of_model[name](phone)
+                else:
+                    report = mechanisms[name].encode(gradient, bits)
+                times[phone] = min(times[phone], time.process_time() - start)
+                if name in reports and repeat == 0:
                     reports[name].append(report)
     rows: dict[str, Any] = {}
-    for name, mechanism in mechanisms.items():
-        start = time.process_time()
-        mechanism.decode(reports[name])
-        decode = (time.process_time() - start) / study.phones
+    for name, times in shortest.items():
+        than = LIGHT_SCORE if name in of_model else PRINTED
         rows[name] = {
-            "bytes": len(reports[name][0].payload),
-            "encode": measured_mean(shortest[name], study.seed),
-            "decode": decode,
-            "times": measured_mean(shortest[name] / shortest[PRINTED], study.seed),
+            "ms": measured_mean(1e3 * times, study.seed),
+            "than": than,
+            "times": measured_mean(times / shortest[than], study.seed),
         }
-    rows[SEQMF] = {
-        "encode": measured_mean(trained, study.seed),
-        "times": measured_mean(trained / shortest[PRINTED], study.seed),
-    }
+        if name in reports:
+            start = time.process_time()
+            mechanisms[name].decode(reports[name])
+            rows[name]["decode_ms"] = 1e3 * (time.process_time() - start) / study.phones
+            rows[name]["bytes"] = len(reports[name][0].payload)
     return rows
 
 
