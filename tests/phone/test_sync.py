@@ -405,7 +405,7 @@ def test_a_spent_budget_is_known_before_anything_is_drawn(
     def draw(*_):
         raise AssertionError("a report was drawn that no budget allows")
 
-    monkeypatch.setattr(PhoneCore, "solve", draw)
+    monkeypatch.setattr(PhoneCore, "_solve", draw)
     monkeypatch.setattr(PhoneCore, "draw_report", draw)
     server.publish(make_broadcast(5))
     assert phone.sync(client).report == "budget"
@@ -420,7 +420,7 @@ def test_a_phone_that_predicts_by_habits_solves_no_user_vector(
     def solve(self):
         raise AssertionError("habits need no user vector")
 
-    monkeypatch.setattr(PhoneCore, "solve", solve)
+    monkeypatch.setattr(PhoneCore, "_solve", solve)
     ask = ReportRequest("walsh", 0.5, clip=1.0, question="transitions")
     server.publish(make_broadcast(3, request=ask, d=4))
     with Store.create(tmp_path / "habits.db") as store:
