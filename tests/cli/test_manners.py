@@ -354,7 +354,11 @@ def test_estimates_rest_on_what_was_seen():
     assert left.words(6, 100) == "about 3 min left"  # the last 3 took 6 s: 94 times 2 s
     now[0] = 132.0
     assert left.words(16, 100) == "about 8 min left"  # the last 10 took 60 s: 84 times 6 s
-    now[0] = 162.0
+    for done in range(17, 27):
+        now[0] += 600.0 if done == 21 else 1.0  # code is compiled in the middle, too
+        words = left.words(done, 100)
+    assert words == "about 4 min left"  # the other 19 of the last 20 took 69 s: 74 times 3.6 s
+    now[0] += 30.0
     assert left.words(99, 100) == "a few seconds left"
     assert left.words(100, 100) == ""
 

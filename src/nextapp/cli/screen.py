@@ -9,7 +9,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ err = Console(stderr=True, highlight=False, color_system=_COLORS)
 _BARS = " ▁▂▃▄▅▆▇█"
 _FEW = 10.0  # seconds: what a command still does after its last part counts
 _LEAST_SHARE = 0.05  # of a command that is done before its end is estimated
+_FEW_STEPS = 3  # so many tell nothing without the longest
 
 
 @contextmanager
@@ -65,24 +67,25 @@ def progress(most: str = "") -> Iterator[Any]:
 class TimeLeft:
     """How long equal parts will still take, by the time of the later half of those done.
 
-    In the earlier half code may have been compiled.
+    In the earlier half, or in the longest part of the later one, code may have been compiled.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._seen: list[tuple[int, float]] = []
+        self._seen: dict[int, float] = {}
 
     def words(self, done: int, total: int) -> str:
         """After `done` of `total` parts; "" while too few are done to tell, and at the end."""
         if done < 1 or done == total:
             return ""
-        now = self._clock()
-        self._seen.append((done, now))
-        if done - self._seen[0][0] < _LEAST_SHARE * total:
+        self._seen.setdefault(done, self._clock())
+        if done - min(self._seen) < _LEAST_SHARE * total:
             return ""
-        earlier = (seen for seen in reversed(self._seen) if seen[0] <= done / 2)
-        before, began = next(earlier, self._seen[0])
-        seconds = (now - began) / (done - before) * (total - done)
+        before = max((n for n in self._seen if n <= done / 2), default=0)
+        later = pairwise((n, when) for n, when in self._seen.items() if n >= before)
+        steps = sorted((then - start, n - m) for (m, start), (n, then) in later)
+        kept = steps[:-1] if len(steps) > _FEW_STEPS else steps
+        seconds = sum(took for took, _ in kept) / sum(n for _, n in kept) * (total - done)
         return f"about {duration(seconds)} left" if seconds > _FEW else "a few seconds left"
 
 
@@ -108,11 +111,7 @@ def _announce_compiling() -> None:
 def silence(console: Console) -> Callable[[], None]:
     """Print nothing on it until what this returns is called."""
     console.quiet = True
-
-    def undo() -> None:
-        console.quiet = False
-
-    return undo
+    return partial(setattr, console, "quiet", False)
 
 
 def sparkline(values: Sequence[float]) -> str:
