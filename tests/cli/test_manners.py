@@ -266,6 +266,11 @@ def test_a_log_too_small_for_its_split_is_told_one_that_fits(run, split):
 def test_a_log_that_no_split_fits_is_told_why(run):
     log("log.csv", [f"u,{1_600_000_000 + 4000 * k},app{k}" for k in range(6)])
     assert "No split fits this log" in run("evaluate", "log.csv", "--models", "mru", code=1)
+    log("log.csv", ["u,1600000000,app"])
+    assert "this log of 1 launch:" in run("evaluate", "log.csv", "--models", "mru", code=1)
+    assert "0 transitions between 1 app and" in " ".join(
+        run("train", "log.csv", "--out", "m").split()
+    )
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def show(result: Mapping[str, Any]) -> None:
     about, parts, settings = result["data"], result["cycles"], result["settings"]
     screen.out.print(
         f"[bold]{escape(about['source'])}[/]  {count(about['n_users'], 'user')}, "
-        f"{count(about['n_apps'], 'app')}, {about['n_launches']:,} launches; "
+        f"{count(about['n_apps'], 'app')}, {count(about['n_launches'], 'launch', 'launches')}; "
         f"{count(len(parts), 'cycle')} ({settings['cycles']}), "
         f"preset [bold]{settings['preset']}[/], "
         f"seeds {settings['seed']} to {settings['seed'] + settings['seeds'] - 1}"

@@ -25,7 +25,7 @@ from nextapp.cli.serve import (
 )
 from nextapp.server.flower.gateway_rounds import Pace
 from nextapp.server.issuing import KeyRules
-from nextapp.settings import setting
+from nextapp.settings import count, setting
 
 if TYPE_CHECKING:
     from nextapp.server.flower.launching import Link
@@ -122,7 +122,7 @@ def up(
                 )
             _say(f"  what every process says is in {loopback.processes.logs}")
             loopback.wait()
-        _say(f"{loopback.run.round} rounds are over.")
+        _say(f"{count(loopback.run.round, 'round')} over.")
 
 
 @app.command(extra="flower", epilog="nextapp flower superlink --data link --insecure")
@@ -230,7 +230,7 @@ def run(
             coordinator.start()
             while not coordinator.tend():
                 time.sleep(0.5)
-        _say(f"{coordinator.round} rounds are over.")
+        _say(f"{count(coordinator.round, 'round')} over.")
 
 
 @app.command("node-key", extra="flower", epilog="nextapp flower node-key node")

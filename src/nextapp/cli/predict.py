@@ -51,11 +51,11 @@ def train(
         log = log_options.read(source, experiment.seed)
         result = model_file.train(log, experiment, out, report, model)
     what = (
-        f"{result['n_transitions']:,} transitions between {result['n_apps']:,} apps and "
-        f"{result['n_after_two']:,} after two apps, counted on {count(result['n_phones'], 'phone')}"
+        f"{count(result['n_transitions'], 'transition')} between {count(result['n_apps'], 'app')} "
+        f"and {result['n_after_two']:,} after two, counted on {count(result['n_phones'], 'phone')}"
         if model == "nextapp"
-        else f"{result['n_apps']} app vectors of {result['dim']} numbers, trained by "
-        f"{result['rounds']} rounds of {count(result['n_phones'], 'phone')}"
+        else f"{count(result['n_apps'], 'app vector')} of {result['dim']} numbers, trained by "
+        f"{count(result['rounds'], 'round')} of {count(result['n_phones'], 'phone')}"
     )
     screen.out.print(f"{what}: [bold]{out}[/] ({result['n_bytes']:,} bytes)", soft_wrap=True)
     screen.write_json(json, result)

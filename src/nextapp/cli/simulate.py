@@ -69,7 +69,8 @@ def simulate(
     screen.out.print(_rounds_table(result["rounds"]).terminal())
     frozen = result["frozen"]
     screen.out.print(
-        f"frozen Q: HR@5 {frozen['hr5']:.3f} on {settings.sample:,} phones outside the federation"
+        f"frozen Q: HR@5 {frozen['hr5']:.3f} on {count(settings.sample, 'phone')} outside "
+        f"the federation"
     )
     screen.write_json(json, result)
 

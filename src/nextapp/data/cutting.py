@@ -158,7 +158,7 @@ class Split:
             if train == self.train
             else (
                 f"{self}, read as days:{train},{self.validation:g},{self.test:g}: "
-                f"the log has {n_days} days"
+                f"the log has {count(n_days, 'day')}"
             )
         )
         bounds = np.cumsum([train, self.validation, self.test])

@@ -25,7 +25,7 @@ from nextapp.data.cutting import (
 )
 from nextapp.data.log import Indices, LaunchLog
 from nextapp.predictors import Questions
-from nextapp.settings import unknown
+from nextapp.settings import count, unknown
 from nextapp.table import FEWEST, bootstrap_means, bootstrap_within
 from nextapp.wire import Floats
 
@@ -308,8 +308,8 @@ def _split_that_fits(whole: LaunchLog, preset: Preset) -> str:
         if len(parts.history) and _exam_of_parts(parts, preset) is not None:
             return f"This split fits: {split}."
     return (
-        f"No split fits this log of {len(whole):,} launches: two launches of one person within 15 "
-        f"minutes are needed after the training part. Give a longer log."
+        f"No split fits this log of {count(len(whole), 'launch', 'launches')}: two launches of one "
+        f"person within 15 minutes are needed after the training part. Give a longer log."
     )
 
 
