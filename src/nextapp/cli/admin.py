@@ -140,8 +140,8 @@ def devices(data: Path, most: int) -> None:
     """List devices by name. When they reported is not stored."""
     with closing(folders.open_vault(data)) as vault:
         rows = [
-            [each.name, _day(each.day * _DAY), _day(each.expires), each.code or "–"]
-            for each in vault.devices.listing(most)
+            [name, _day(day * _DAY), _day(expires), code or "–"]
+            for name, day, expires, code in vault.devices.listing(most)
         ]
         n = vault.devices.count()
     headings = ["device", "enrolled", "expires", "code"]
@@ -184,7 +184,7 @@ def codes(data: Path) -> None:
     """List enrolment codes that can be used, by name. The codes themselves are not stored."""
     with closing(folders.open_vault(data)) as vault:
         found = vault.devices.codes(time.time())
-    rows = [[each.name or "–", f"{each.uses:,}", _moment(each.expires)] for each in found]
+    rows = [[name or "–", f"{uses:,}", _moment(expires)] for name, expires, uses in found]
     screen.out.print(Table.of_text(["code", "uses left", "expires"], rows).terminal())
 
 

@@ -150,28 +150,6 @@ class BadCode(ValueError):
         super().__init__("the code is not known, was used up or has expired: ask for a new one.")
 
 
-@dataclass(frozen=True)
-class Device:
-    """What is known of a phone that enrolled: a name for it, the day, and which code it used.
-
-    The name is the beginning of its secret's hash.
-    """
-
-    name: str
-    day: int
-    expires: float
-    code: str
-
-
-@dataclass(frozen=True)
-class Code:
-    """An enrolment code that is open; the code itself is not kept."""
-
-    name: str
-    expires: float
-    uses: int
-
-
 class Devices:
     """The devices of a vault, and its open enrolment codes."""
 
@@ -215,11 +193,11 @@ class Devices:
             write.execute("INSERT INTO codes VALUES (?, ?, ?, ?, ?)", (*row, row_sum(*row)))
         return code
 
-    def codes(self, now: float) -> list[Code]:
-        rows = self._database.rows(
+    def codes(self, now: float) -> list[tuple[str, float, int]]:
+        """The name of each open code, when it expires, and how many uses it has left."""
+        return self._database.rows(
             "SELECT name, expires, uses FROM codes WHERE expires > ? ORDER BY expires", (now,)
         )
-        return [Code(*row) for row in rows]
 
     def withdraw_codes(self, name: str | None = None) -> int:
         """Cancel the codes of this name, or all; returns how many there were."""
@@ -280,12 +258,16 @@ class Devices:
             raise NotIssued("already_issued", "this phone has had its tokens of this key.")
         return signed
 
-    def listing(self, limit: int = -1) -> list[Device]:
-        """The first `limit` devices by name, an order that says nothing about them; -1: all."""
+    def listing(self, limit: int = -1) -> list[tuple[str, int, float, str]]:
+        """The first `limit` devices by name, an order that says nothing about them; -1: all.
+
+        A name for each (the beginning of its secret's hash), the day it enrolled, when that
+        expires, and the name of its code.
+        """
         rows = self._database.rows(
             "SELECT hash, day, expires, code FROM devices ORDER BY hash LIMIT ?", (limit,)
         )
-        return [Device(key[:_NAME_BYTES].hex(), *rest) for key, *rest in rows]
+        return [(key[:_NAME_BYTES].hex(), *rest) for key, *rest in rows]
 
     def expel(self, name: str | None = None, code: str | None = None) -> int:
         """Forget the device of this name, or all that enrolled by codes of a name; how many."""
