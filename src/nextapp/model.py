@@ -13,7 +13,6 @@ numbered equations.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -245,21 +244,14 @@ def phone_short_term(stats: PhoneStatistics, own: Floats) -> Floats:
     )
 
 
-class PhoneTerms(NamedTuple):
-    """own (k, d), c (k,), c0 and h (k,) of one phone under one broadcast."""
-
-    own: Floats
-    c: Floats
-    c0: float
-    h: Floats
-
-
-def phone_terms(stats: PhoneStatistics, broadcast: Broadcast) -> PhoneTerms:
-    """The terms of eqs. (10) and (12) other than p, with the settings of the broadcast."""
+def phone_terms(
+    stats: PhoneStatistics, broadcast: Broadcast
+) -> tuple[Floats, Floats, float, Floats]:
+    """own (k, d), c (k,), c0 and h (k,): the terms of eqs. (10) and (12) other than p."""
     settings = broadcast.settings
     own = broadcast.app_vectors[stats.apps]
     c, c0 = phone_confidence(stats, broadcast.n_apps, settings.alpha, settings.gamma)
-    return PhoneTerms(own, c, c0, phone_short_term(stats, own))
+    return own, c, c0, phone_short_term(stats, own)
 
 
 def phone_user_vector(

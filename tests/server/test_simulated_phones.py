@@ -72,7 +72,7 @@ def test_the_q_of_phones_over_http_is_that_of_the_simulation_to_the_last_bit(
         last = Broadcast.from_bytes(client.request("GET", "/v1/broadcast")[2])
         tokens = [[token.signature for token in spent[phone.store]] for phone in fleet.phones]
         fleet.close()
-    assert [one.outcomes for one in outcomes] == [{"accepted": PHONES}] * ROUNDS
+    assert [one["outcomes"] for one in outcomes] == [{"accepted": PHONES}] * ROUNDS
     assert last.round == ROUNDS
 
     made = mechanism(name, n_apps=N_APPS, d=DIM, epsilon=2.0, clip=1.0)
@@ -97,7 +97,7 @@ def test_what_phones_tell_the_crowd_is_what_they_tell_in_one_process(tmp_path, s
             f"http://127.0.0.1:{server.port}", tmp_path / "phones", phones=PHONES, seed=seed,
             code=server.code(PHONES),
         )  # fmt: skip
-        assert next(fleet.run(1)).outcomes == {"accepted": PHONES}
+        assert next(fleet.run(1))["outcomes"] == {"accepted": PHONES}
         told = Broadcast.from_bytes(server.client().request("GET", "/v1/broadcast")[2])
         tokens = [[token.signature for token in spent[phone.store]] for phone in fleet.phones]
         fleet.close()
@@ -133,7 +133,7 @@ def test_a_server_without_a_list_learns_from_phones_and_a_new_phone_starts_from_
         for _ in range(4):
             told = Broadcast.from_bytes(server.client().request("GET", "/v1/broadcast")[2])
             asked.append(told.request.question)
-            assert next(fleet.run(1)).outcomes == {"accepted": 40}
+            assert next(fleet.run(1))["outcomes"] == {"accepted": 40}
         fleet.close()
         told = Broadcast.from_bytes(server.client().request("GET", "/v1/broadcast")[2])
         code = server.code(1)
@@ -257,7 +257,7 @@ def test_new_phones_over_http_are_as_good_as_the_same_phones_in_memory(tmp_path,
         phones = new_phones(80, 20, seed, names)
         url = f"http://127.0.0.1:{server.port}"
         found = hits_over_http(url, tmp_path / "phones", code, phones, names)
-    assert [one.outcomes for one in outcomes] == [{"accepted": 80}] * 3
+    assert [one["outcomes"] for one in outcomes] == [{"accepted": 80}] * 3
     expected = told_in_memory(options, tokens, seed, names)
     assert np.array_equal(told.buckets.slots, expected.buckets.slots)
     for field in ("popularity", "starts", "following", "share"):
@@ -299,7 +299,7 @@ def test_phones_do_not_wait_for_hours_for_a_round_that_they_cannot_close(
             folders.close_round(server.folder, time.time(), number)
 
         (outcomes,) = fleet.run(1, close=close)  # all have reported
-        assert (outcomes.round, outcomes.outcomes) == (0, {"done": 2})
+        assert (outcomes["round"], outcomes["outcomes"]) == (0, {"done": 2})
         close(0)  # it has closed already
         fleet.close()
 

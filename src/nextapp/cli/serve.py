@@ -448,10 +448,12 @@ def play_phones(
             )
             with closing(fleet):
                 for one in fleet.run(rounds, close):
-                    counts = ", ".join(f"{n:,} {what}" for what, n in sorted(one.outcomes.items()))
-                    results.append(vars(one))
-                    rows.append([str(one.round), counts, f"{one.seconds:.1f}"])
-                    report(f"round {one.round}: {counts}", len(rows), rounds)
+                    counts = ", ".join(
+                        f"{n:,} {what}" for what, n in sorted(one["outcomes"].items())
+                    )
+                    results.append(one)
+                    rows.append([str(one["round"]), counts, f"{one['seconds']:.1f}"])
+                    report(f"round {one['round']}: {counts}", len(rows), rounds)
     except ServerError as error:
         raise ValueError(str(error)) from error
     headings = ["round", "reports", "seconds"]

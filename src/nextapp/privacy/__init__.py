@@ -12,24 +12,11 @@ Mechanisms take gradients, or `nextapp.crowd.Shares` of the same shape, which th
 designed for the shares of a large catalogue.
 """
 
-from nextapp.privacy.mechanism import (
-    MECHANISMS,
-    FiniteMechanism,
-    Guarantee,
-    Mechanism,
-    find_class,
-    mechanism,
-    requested_mechanism,
-    requested_shape,
-)
-
-__all__ = [
-    "MECHANISMS",
-    "FiniteMechanism",
-    "Guarantee",
-    "Mechanism",
-    "find_class",
-    "mechanism",
-    "requested_mechanism",
-    "requested_shape",
-]
+from nextapp.privacy.mechanism import MECHANISMS as MECHANISMS
+from nextapp.privacy.mechanism import FiniteMechanism as FiniteMechanism
+from nextapp.privacy.mechanism import Guarantee as Guarantee
+from nextapp.privacy.mechanism import Mechanism as Mechanism
+from nextapp.privacy.mechanism import find_class as find_class
+from nextapp.privacy.mechanism import mechanism as mechanism
+from nextapp.privacy.mechanism import requested_mechanism as requested_mechanism
+from nextapp.privacy.mechanism import requested_shape as requested_shape

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nextapp.data import synthetic
 from nextapp.data.log import LaunchLog
@@ -29,15 +29,6 @@ _MOST_WAITING = 600.0  # seconds for the server to close a round
 _AT_ONCE = 8
 _DAYS = 3  # of launches
 _BUDGET = 1e6  # these phones are nobody's: their ledgers count and never stop them
-
-
-@dataclass(frozen=True)
-class RoundOutcome:
-    """What became of a round: how many phones' reports were accepted, closed, refused, …"""
-
-    round: int
-    outcomes: dict[str, int]
-    seconds: float
 
 
 def launches(phones: int, n_apps: int, seed: int, days: int = _DAYS) -> LaunchLog:
@@ -115,8 +106,9 @@ class SimulatedPhones:
 
     def run(
         self, rounds: int, close: Callable[[int], None] = lambda number: None
-    ) -> Iterator[RoundOutcome]:
-        """Take part in this many rounds, waiting for the server to close each.
+    ) -> Iterator[dict[str, Any]]:
+        """Take part in this many rounds, waiting for the server to close each; what became of it:
+        how many phones' reports were accepted, closed, refused, …
 
         Once all phones have reported, ``close`` may ask the operator to end the round with the
         number it is given.
@@ -132,7 +124,8 @@ class SimulatedPhones:
             counts = self.sync(number)
             close(number)
             self._await_round(number)
-            yield RoundOutcome(number, dict(counts), time.perf_counter() - start)
+            seconds = time.perf_counter() - start
+            yield {"round": number, "outcomes": dict(counts), "seconds": seconds}
 
     def _await_round(self, before: int = -1) -> int:
         """The round that is open, once it is another one than before."""
