@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
@@ -15,7 +15,6 @@ import click
 from nextapp.audit.accounting import without_senders
 from nextapp.cli import screen
 from nextapp.cli.commands import (
-    EPSILON,
     FILE,
     FOLDER,
     F,
@@ -29,7 +28,7 @@ from nextapp.cli.serve import when_rounds_end
 from nextapp.phone.core import Limits
 from nextapp.server import folders
 from nextapp.server.issuing import KeyRules
-from nextapp.settings import count
+from nextapp.settings import count, setting
 from nextapp.table import Table
 
 app = Group(
@@ -92,29 +91,26 @@ def status(data: Path, json: Path | None) -> None:
     screen.out.print(without_senders(found["epsilon"], *sorted({rules["minimum"], round["goal"]})))
 
 
+@dataclass(frozen=True)
+class Plan(KeyRules):
+    """Phones, and what each may send."""
+
+    phones: int = setting(0, "Phones that are there at first.", least=0)
+    new_phones: float = setting(0.0, "Phones that come in a day.", least=0)
+    epsilon: float = setting(1.0, "ε of one report.")
+    lifetime: float = setting(Limits.lifetime, "ε that a phone spends in all.", least=0)
+    minimum: int = setting(100, "Reports that a round needs.", least=1)
+
+
 @app.command(epilog="nextapp admin plan --new-phones 1000\nnextapp admin plan --phones 50000")
-@option("--phones", type=click.IntRange(min=0), default=0, help="Phones that are there at first.")
-@option(
-    "--new-phones", type=click.FloatRange(min=0), default=0.0, help="Phones that come in a day."
-)
-@option("--epsilon", type=EPSILON, default=1.0, help="ε of one report.")
-@option("--lifetime", type=EPSILON, default=Limits.lifetime, help="ε that a phone spends in all.")
-@options_of(KeyRules, "keys")
-@option("--minimum", type=click.IntRange(min=1), default=100, help="Reports that a round needs.")
-def plan(
-    phones: int,
-    new_phones: float,
-    epsilon: float,
-    lifetime: float,
-    keys: KeyRules,
-    minimum: int,
-) -> None:
+@options_of(Plan, "plan")
+def plan(plan: Plan) -> None:
     """Show how many reports a day will come, from the first day on.
 
     A phone reports until the ε of its life is spent; then it only listens.
     """
-    key_days, reports_per_period = keys.key_days, keys.reports_per_period
-    reports = replace(Limits(), lifetime=lifetime).reports_for_life(epsilon)
+    key_days, reports_per_period = plan.key_days, plan.reports_per_period
+    reports = replace(Limits(), lifetime=plan.lifetime).reports_for_life(plan.epsilon)
     n_full, rest = divmod(reports, reports_per_period)
     by_period = [reports_per_period] * n_full + [rest] * (rest > 0)
     screen.out.print(
@@ -124,12 +120,12 @@ def plan(
     )
     rows, new = [], 0.0
     for number, sent in enumerate([*by_period, 0]):
-        new += sent * new_phones
-        each_day = phones * sent / key_days + new
+        new += sent * plan.new_phones
+        each_day = plan.phones * sent / key_days + new
         until = f"–{(number + 1) * key_days:g}" if sent else " on"
-        wait = f"{minimum / each_day:,.1f} days" if each_day else "never"
+        wait = f"{plan.minimum / each_day:,.1f} days" if each_day else "never"
         rows.append([f"{number * key_days:g}{until}", f"{each_day:,.1f}", wait])
-    headings = ["days", "reports a day", f"until {minimum:,} are there"]
+    headings = ["days", "reports a day", f"until {plan.minimum:,} are there"]
     screen.out.print(Table.of_text(headings, rows).terminal())
 
 

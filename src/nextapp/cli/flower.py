@@ -125,23 +125,22 @@ def up(
         _say(f"{count(loopback.run.round, 'round')} over.")
 
 
+@dataclass(frozen=True)
+class SuperLinkOptions:
+    """Where a SuperLink listens, and its certificate."""
+
+    data: Path = setting(text="Folder for Flower's state.", metavar="FOLDER")
+    host: str = setting("127.0.0.1", "Address to listen on.")
+    port: int = setting(9092, "Port to listen on.")
+    ca: Path | None = setting(None, "CA certificate of the SuperLink, PEM.")
+    cert: Path | None = setting(None, "TLS certificate of the SuperLink, PEM.")
+    key: Path | None = setting(None, "Private key of the certificate, PEM.")
+    insecure: bool = setting(False, "Plain HTTP, for loopback and tests only.")
+
+
 @app.command(extra="flower", epilog="nextapp flower superlink --data link --insecure")
-@option("--data", type=FOLDER, required=True, help="Folder for Flower's state.")
-@option("--host", default="127.0.0.1", help="Address to listen on.")
-@option("--port", type=int, default=9092, help="Port to listen on.")
-@option("--ca", type=FILE, help="CA certificate of the SuperLink, PEM.")
-@option("--cert", type=FILE, help="TLS certificate of the SuperLink, PEM.")
-@option("--key", type=FILE, help="Private key of the certificate, PEM.")
-@option("--insecure", is_flag=True, help="Plain HTTP, for loopback and tests only.")
-def superlink(
-    data: Path,
-    host: str,
-    port: int,
-    ca: Path | None,
-    cert: Path | None,
-    key: Path | None,
-    insecure: bool,
-) -> None:
+@options_of(SuperLinkOptions, "asked")
+def superlink(asked: SuperLinkOptions) -> None:
     """Run a SuperLink that connects to nobody; with TLS, nodes authenticate by their keys.
 
     Keep its port private: whoever reaches it can start runs. docs/federation-flower.md shows a
@@ -150,12 +149,12 @@ def superlink(
     from nextapp.server.flower import launching
 
     files = None
-    if not insecure:
-        if ca is None or cert is None or key is None:
+    if not asked.insecure:
+        if asked.ca is None or asked.cert is None or asked.key is None:
             raise ValueError("a SuperLink needs --ca, --cert and --key, or --insecure.")
-        files = launching.ServerFiles(ca, cert, key)
-    environment = launching.environment(data)
-    command = launching.superlink(host, port, data / "state.db", files)
+        files = launching.ServerFiles(asked.ca, asked.cert, asked.key)
+    environment = launching.environment(asked.data)
+    command = launching.superlink(asked.host, asked.port, asked.data / "state.db", files)
     os.execve(command[0], command, environment)
 
 

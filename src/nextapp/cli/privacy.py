@@ -89,56 +89,45 @@ def compare(asked: ComparisonOptions, phones: int, rounds: int, json: Path | Non
     screen.write_json(json, asked.as_json(figures, phones=phones, rounds=rounds))
 
 
+@dataclass(frozen=True)
+class AuditOptions:
+    """How hard mechanisms are tested."""
+
+    epsilon: float = setting(4.5, "Privacy budget ε of a report.")
+    reports: int = setting(20_000, "Reports drawn for each of two inputs.", least=1000)
+    quick: bool = setting(False, "A fifth of the work, for a first look.")
+    seed: int = setting(0, "Random seed.")
+
+
 @app.command(epilog="nextapp privacy audit harmony walsh --reports 200000")
 @click.argument(
     "mechanisms",
     nargs=-1,
     required=False,
     metavar="NAMES",
-    help="Mechanisms. Default: all that claim an ε.",
+    help="Mechanisms. Default: all that claim an ε; qharmony is none of them and must fail.",
 )
-@option("--epsilon", type=commands.EPSILON, default=4.5, help="Privacy budget ε of a report.")
-@option(
-    "--reports",
-    type=click.IntRange(min=1000),
-    default=20_000,
-    help="Reports drawn for each of two inputs.",
-)
-@option(
-    "--all", "everything", is_flag=True, help="Also qharmony, which is not private and must fail."
-)
-@option("--quick", is_flag=True, help="A fifth of the work, for a first look.")
-@commands.seed
+@options_of(AuditOptions, "asked")
 @commands.json_file
-def audit(
-    mechanisms: tuple[str, ...],
-    epsilon: float,
-    reports: int,
-    everything: bool,
-    quick: bool,
-    seed: int,
-    json: Path | None,
-) -> None:
+def audit(mechanisms: tuple[str, ...], asked: AuditOptions, json: Path | None) -> None:
     """Test whether a mechanism gives away more than its ε; exit code 1 if one does.
 
     Checks on small instances the exact law, the sampler against it, and reports as seen from
     outside; tests the phone's random bits. That each mechanism of nextapp makes the stated report
     at the sizes of a deployment, word by word, is checked by the tests of the project only.
     """
-    names = mechanisms or [
-        name for name in verdict.CASES if everything or name not in verdict.EXPECTED_TO_FAIL
-    ]
+    names = mechanisms or [each for each in verdict.CASES if each not in verdict.EXPECTED_TO_FAIL]
     cases = {name: verdict.find_case(name) for name in names}
-    n_reports = reports // 5 if quick else reports
+    n_reports = asked.reports // 5 if asked.quick else asked.reports
     bits = audit_bits()
     found = []
     with screen.progress() as report:
         for name, case in cases.items():
             found.append(
                 verdict.audit(
-                    case.mechanism(epsilon),
+                    case.mechanism(asked.epsilon),
                     max(1000, int(case.share * n_reports)),
-                    seed,
+                    asked.seed,
                     name=name,
                     progress=report,
                 )
@@ -171,12 +160,7 @@ def audit(
     screen.write_json(
         json,
         {
-            "settings": {
-                "epsilon": epsilon,
-                "reports": n_reports,
-                "quick": quick,
-                "seed": seed,
-            },
+            "settings": asdict(asked) | {"reports": n_reports},
             "mechanisms": {each.mechanism: each.as_json() for each in found},
             "bits": asdict(bits) | {"holds": bits.holds},
             "versions": versions(),

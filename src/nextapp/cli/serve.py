@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import click
 
 from nextapp.cli import commands, end_by_itself, screen
-from nextapp.cli.commands import FILE, FOLDER, F, command, option, options_and_file, options_of
+from nextapp.cli.commands import FOLDER, F, command, option, options_and_file, options_of
 from nextapp.server.issuing import KeyRules
 from nextapp.server.settings import FederationSettings
 from nextapp.settings import count, setting
@@ -383,40 +383,34 @@ def what_phones_are_asked(made: FederationSettings, limits: Limits) -> str:
     )
 
 
+@dataclass(frozen=True)
+class PlayedPhones:
+    """Synthetic phones, and the server that they play against."""
+
+    server: str = setting(text="The server, https://host:port.", metavar="URL")
+    phones: int = setting(200, "Number of phones.", least=1)
+    rounds: int = setting(5, "Number of rounds.", least=1)
+    apps: int | None = setting(
+        None, "Number of apps, if the server has no list. Default: 200.", least=2
+    )
+    ca: Path | None = setting(None, "The only CA certificate to trust, PEM.")
+    code: str | None = setting(None, "Enrolment code for at least as many phones.")
+    data: Path | None = setting(
+        None,
+        "Folder of the server, if it is on this machine: codes are issued and rounds closed there.",
+        metavar="FOLDER",
+    )
+    seed: int = setting(0, "Random seed.")
+
+
 @command(
     "nextapp play-phones --server https://127.0.0.1:8443 --ca federation/tls/ca.pem "
     "--data federation --phones 200",
     "play-phones",
 )
-@option("--server", required=True, metavar="URL", help="The server, https://host:port.")
-@option("--phones", type=click.IntRange(min=1), default=200, help="Number of phones.")
-@option("--rounds", type=click.IntRange(min=1), default=5, help="Number of rounds.")
-@option(
-    "--apps",
-    type=click.IntRange(min=2),
-    help="Number of apps, if the server has no list. Default: 200.",
-)
-@option("--ca", type=FILE, help="The only CA certificate to trust, PEM.")
-@option("--code", help="Enrolment code for at least as many phones.")
-@option(
-    "--data",
-    type=FOLDER,
-    help="Folder of the server, if it is on this machine: codes are issued and rounds "
-    "closed there.",
-)
-@commands.seed
+@options_of(PlayedPhones, "asked")
 @commands.json_file
-def play_phones(
-    server: str,
-    phones: int,
-    rounds: int,
-    apps: int | None,
-    ca: Path | None,
-    code: str | None,
-    data: Path | None,
-    seed: int,
-    json: Path | None,
-) -> None:
+def play_phones(asked: PlayedPhones, json: Path | None) -> None:
     """Play synthetic phones against a server.
 
     They enrol, fetch, learn and report, each with a file of its own. With --data a round is closed
@@ -426,6 +420,7 @@ def play_phones(
     from nextapp.server import folders
     from nextapp.server.simulated_phones import SimulatedPhones
 
+    code, data = asked.code, asked.data
     if code is None:
         if data is None:
             raise ValueError(
@@ -433,7 +428,7 @@ def play_phones(
                 "folder."
             )
         with closing(folders.open_vault(data)) as vault:
-            code = vault.devices.issue_code(uses=phones, expires=time.time() + 3600)
+            code = vault.devices.issue_code(uses=asked.phones, expires=time.time() + 3600)
 
     def close(number: int) -> None:
         if data is not None and not folders.is_gateway(data):
@@ -442,20 +437,21 @@ def play_phones(
     results, rows = [], []
     try:
         with tempfile.TemporaryDirectory() as folder, screen.progress("round") as report:
-            report("phones enrol", 0, phones)
+            report("phones enrol", 0, asked.phones)
             fleet = SimulatedPhones(
-                server, Path(folder), phones=phones, seed=seed, code=code, ca=ca, n_apps=apps
-            )
+                asked.server, Path(folder), phones=asked.phones, seed=asked.seed, code=code,
+                ca=asked.ca, n_apps=asked.apps,
+            )  # fmt: skip
             with closing(fleet):
-                for one in fleet.run(rounds, close):
+                for one in fleet.run(asked.rounds, close):
                     counts = ", ".join(
                         f"{n:,} {what}" for what, n in sorted(one["outcomes"].items())
                     )
                     results.append(one)
                     rows.append([str(one["round"]), counts, f"{one['seconds']:.1f}"])
-                    report(f"round {one['round']}: {counts}", len(rows), rounds)
+                    report(f"round {one['round']}: {counts}", len(rows), asked.rounds)
     except ServerError as error:
         raise ValueError(str(error)) from error
     headings = ["round", "reports", "seconds"]
     screen.out.print(Table.of_text(headings, rows).terminal(left=True))
-    screen.write_json(json, {"rounds": results, "seed": seed})
+    screen.write_json(json, {"rounds": results, "seed": asked.seed})
