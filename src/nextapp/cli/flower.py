@@ -53,15 +53,12 @@ class LinkOptions:
         return Link(self.superlink, self.ca)
 
 
-rounds = option(
-    "--rounds",
-    type=click.IntRange(min=0),
-    default=0,
-    help="Rounds in all, from the very first; 0 for no end.",
-)
-skip_to = option(
-    "--skip-to", type=int, default=0, help="After a restore: skip the rounds before N."
-)
+@dataclass(frozen=True)
+class Course:
+    """Which rounds a coordinator runs."""
+
+    rounds: int = setting(0, "Rounds in all, from the very first; 0 for no end.", least=0)
+    skip_to: int = setting(0, "After a restore: skip the rounds before N.")
 
 
 @app.command(
@@ -79,19 +76,17 @@ skip_to = option(
     default=8443,
     help="Port of the first gateway; the others follow. 0: free ones.",
 )
-@rounds
+@options_of(Course, "course")
 @options_of(KeyRules, "keys")
 @federation_options
-@skip_to
 def up(
     data: Path,
     gateways: int,
     tls: bool,
     port: int,
-    rounds: int,
+    course: Course,
     keys: KeyRules,
     given: dict[str, Any],
-    skip_to: int,
 ) -> None:
     """Start a SuperLink, gateways and a run on this machine, over loopback.
 
@@ -105,7 +100,7 @@ def up(
         coordinator = data / "coordinator"
         _, made = create_or_resume(coordinator, *resolve(given, coordinator))
         loopback = Loopback(
-            data, n_gateways=gateways, tls=tls, port=port, rounds=rounds, skip_to=skip_to, say=_say,
+            data, n_gateways=gateways, tls=tls, port=port, **vars(course), say=_say,
             gateway_options=[f"--{n.replace('_', '-')}={v}" for n, v in vars(keys).items()],
         )  # fmt: skip
         trust = f" --ca {loopback.authority}" if loopback.authority else ""
@@ -201,16 +196,14 @@ def gateway(
 @option("--data", type=FOLDER, required=True, help="The coordinator; created if it is not there.")
 @options_of(LinkOptions, "superlink")
 @options_of(Pace, "pace")
-@rounds
+@options_of(Course, "course")
 @federation_options
-@skip_to
 def run(
     data: Path,
     superlink: LinkOptions,
     pace: Pace,
-    rounds: int,
+    course: Course,
     given: dict[str, Any],
-    skip_to: int,
 ) -> None:
     """Run the coordinator at a SuperLink on this machine; the same command resumes it."""
     end_by_itself()
@@ -223,9 +216,8 @@ def run(
         end_members(data)  # what a supervisor that was killed has left
         with Processes(data) as processes:
             coordinator = Run(
-                processes, data, data / "flower", link, rounds=rounds,
-                skip_to=skip_to, pace=pace, say=_say,
-            )  # fmt: skip
+                processes, data, data / "flower", link, **vars(course), pace=pace, say=_say
+            )
             coordinator.start()
             while not coordinator.tend():
                 time.sleep(0.5)
