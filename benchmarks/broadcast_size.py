@@ -20,7 +20,7 @@ import numpy as np
 from nextapp.crowd import crowd_without_noise
 from nextapp.data import synthetic
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.vectors import mean_shares
+from nextapp.fleet.walsh import mean_shares
 from nextapp.learners import CELLS_PER_APP, keep_largest_cells
 from nextapp.studies.new_phones import HEADLINE, NewPhone, hit_rates, synthetic_phones
 from nextapp.wire import Broadcast, Buckets, Crowd, History, ModelSettings, ReportRequest

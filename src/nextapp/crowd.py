@@ -160,7 +160,7 @@ def crowd_without_noise(shares: Floats) -> Crowd:
     """P(app) and P(next | last) of phones whose mean shares are known exactly.
 
     shares (n_apps, n_apps + 1): of transitions, and in the last column of launches, as
-    `nextapp.fleet.vectors.mean_shares` has them.
+    `nextapp.fleet.walsh.mean_shares` has them.
     """
     moves, launches = shares[:, :-1], shares[:, -1]
     total = float(launches.sum())

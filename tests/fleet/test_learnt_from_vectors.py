@@ -9,8 +9,7 @@ import pytest
 
 from nextapp.crowd import REPEATS, crowd_from, transition_vector
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.vectors import draw_copies, draw_launches, mean_vector
-from nextapp.fleet.walsh import tally_answers
+from nextapp.fleet.walsh import draw_copies, draw_launches, mean_vector, tally_answers
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits

@@ -10,8 +10,7 @@ from phone_reports import answers
 
 from nextapp.crowd import Shares, transition_vector
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.vectors import mean_shares, mean_vector
-from nextapp.fleet.walsh import tally_answers
+from nextapp.fleet.walsh import mean_shares, mean_vector, tally_answers
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
 

@@ -7,7 +7,7 @@ import numpy as np
 from nextapp.crowd import LEAST_SHARE, crowd_without_noise
 from nextapp.data.log import LaunchLog
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.vectors import mean_shares
+from nextapp.fleet.walsh import mean_shares
 from nextapp.predictors.pooled import pool_phones_without_pairs
 
 

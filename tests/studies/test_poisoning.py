@@ -10,7 +10,7 @@ import pytest
 
 from nextapp.data import synthetic
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.vectors import mean_vector
+from nextapp.fleet.walsh import mean_vector
 from nextapp.learners import CrowdLearner
 from nextapp.predictors.nextapp import online_scores
 from nextapp.privacy import requested_mechanism

@@ -28,7 +28,7 @@ from nextapp.fleet.gradients import (
     sweep,
     taste,
 )
-from nextapp.fleet.walsh import count_rows, gradient_reports, scatter_table, transform
+from nextapp.fleet.walsh import code_of, count_rows, gradient_reports, transform
 from nextapp.privacy.kashin import _MARGIN, _ROUNDS
 from nextapp.privacy.laplace import Laplace
 from nextapp.privacy.qharmony import most_positive
@@ -125,11 +125,11 @@ class WalshEncoder(TallyEncoder):
 
     def __init__(self, mechanism: Walsh) -> None:
         super().__init__(mechanism)
-        self._places = scatter_table(mechanism)
+        self._code = code_of(mechanism)
 
     def encode(self, x: Gradients, r: ShardRound) -> tuple[Words, Longs]:
         """(n,) each: seed and index of every report."""
-        return gradient_reports(x, r, self._places, self.mechanism)
+        return gradient_reports(x, r, self._code)
 
     def add(self, state: PartialSum, x: Gradients, r: ShardRound) -> None:
         count_rows(*self.encode(x, r), self.mechanism.n, state["tally"])

@@ -18,7 +18,7 @@ from nextapp.crowd import crowd_without_noise
 from nextapp.data import synthetic
 from nextapp.data.cutting import collapse_repeats
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.vectors import mean_shares
+from nextapp.fleet.walsh import mean_shares
 from nextapp.page.catalogue import N_APPS, NAMES
 from nextapp.studies.new_phones import (
     CUTOFFS,

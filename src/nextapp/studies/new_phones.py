@@ -24,8 +24,7 @@ from nextapp.data.cutting import collapse_repeats
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import metrics
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.vectors import draw_copies, draw_launches, mean_shares
-from nextapp.fleet.walsh import tally_answers
+from nextapp.fleet.walsh import draw_copies, draw_launches, mean_shares, tally_answers
 from nextapp.learners import SLOTS_BY_BUCKET, CrowdRequests
 from nextapp.predictors.nextapp import online_scores
 from nextapp.privacy.walsh import Walsh, fewest_bits
