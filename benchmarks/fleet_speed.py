@@ -28,7 +28,7 @@ from rich.table import Table
 
 from nextapp.data import synthetic
 from nextapp.fleet.columns import Columns, Fleet
-from nextapp.fleet.reporting import sum_reports
+from nextapp.fleet.rounds import sum_reports
 from nextapp.privacy import Mechanism, mechanism
 from nextapp.wire import Broadcast, ModelSettings
 

@@ -52,7 +52,7 @@ from nextapp import model
 from nextapp.data import synthetic
 from nextapp.data.log import LaunchLog
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.reporting import sum_reports
+from nextapp.fleet.rounds import sum_reports
 from nextapp.learners import (
     CrowdLearner,
     SeqMFLearner,

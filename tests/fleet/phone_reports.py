@@ -9,7 +9,7 @@ import numpy as np
 from nextapp.fleet import encoders, walsh
 from nextapp.fleet.columns import cut
 from nextapp.fleet.gradients import spread_out
-from nextapp.fleet.reporting import gradients_of_blocks, round_of
+from nextapp.fleet.rounds import gradients_of_blocks, round_of
 from nextapp.model import PhoneGradient
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Report

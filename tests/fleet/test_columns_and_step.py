@@ -6,7 +6,7 @@ import pytest
 from nextapp import model
 from nextapp.data.log import LaunchLog
 from nextapp.fleet.columns import Fleet, each_range
-from nextapp.fleet.reporting import Sums, sum_reports
+from nextapp.fleet.rounds import Sums, sum_reports
 from nextapp.fleet.stepping import solve_user_vectors
 from nextapp.privacy import mechanism
 from nextapp.wire import Broadcast, ModelSettings

@@ -17,7 +17,7 @@ import pytest
 from emulated_card import EmulatedCard
 
 from nextapp.data import synthetic
-from nextapp.fleet import reporting
+from nextapp.fleet import rounds
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.gpu import reporting as on_card
 from nextapp.fleet.gpu.card import Card, NoGpu, first_card
@@ -74,7 +74,7 @@ def broadcast_of(rng, d, n_apps=N_APPS, round=3, **settings) -> Broadcast:
 def play_both(fleet, card, broadcast, made, seed, *, dtype=np.float64, **options):
     """Sums and user vectors of the processor, then of the card."""
     vectors = np.zeros((len(fleet), broadcast.dim))
-    theirs = reporting.sum_reports(fleet, broadcast, made, seed, vectors, **options)
+    theirs = rounds.sum_reports(fleet, broadcast, made, seed, vectors, **options)
     resident = ResidentFleet(fleet, card)
     mine = on_card.sum_reports(resident, broadcast, made, seed, dtype=dtype, **options)
     solved = card.download(resident.user_vectors(broadcast.dim, np.dtype(dtype)))

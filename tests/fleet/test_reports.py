@@ -15,7 +15,7 @@ from nextapp.compiled_bits import stream
 from nextapp.data.log import LaunchLog
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.encoders import distinct, is_positive
-from nextapp.fleet.reporting import sum_reports
+from nextapp.fleet.rounds import sum_reports
 from nextapp.fleet.sum_law import normal_quantile
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits, response_floor, sign_threshold

@@ -19,8 +19,7 @@ from nextapp.evaluation.revealing import Exam, FirstLaunches, Preset, exam_on
 from nextapp.evaluation.seqmf import SeqMF
 from nextapp.evaluation.static import score_predictions, user_means
 from nextapp.fleet.columns import Fleet, Mask
-from nextapp.fleet.reporting import sum_reports
-from nextapp.fleet.rounds import ReportSum, estimate_sum, zero_phones
+from nextapp.fleet.rounds import ReportSum, estimate_sum, sum_reports, zero_phones
 from nextapp.fleet.stepping import solve_user_vectors
 from nextapp.learners import Optimiser, SeqMFLearner, run_round
 from nextapp.predictors import Predictor

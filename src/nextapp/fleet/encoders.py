@@ -37,7 +37,7 @@ from nextapp.randomness import Words
 from nextapp.wire import Floats
 
 if TYPE_CHECKING:
-    from nextapp.fleet.reporting import Sums
+    from nextapp.fleet.rounds import Sums
 
 PartialSum = dict[str, npt.NDArray[Any]]
 """The sum of reports, in arrays that are added; `LARGEST` is joined by its maximum."""

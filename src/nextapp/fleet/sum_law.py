@@ -31,7 +31,7 @@ from nextapp.randomness import KeyedBits, Words, purpose_word
 from nextapp.wire import Floats
 
 if TYPE_CHECKING:
-    from nextapp.fleet.reporting import Sums
+    from nextapp.fleet.rounds import Sums
 
 LAW = np.uint64(purpose_word("law"))
 REST = "law-rest"

@@ -1,6 +1,6 @@
 """Codewords of Walsh functions: the compiled form of `nextapp.privacy.walsh`; symbols as there.
 
-Gradients are reported as every mechanism's (`nextapp.fleet.reporting`), what phones answer to the
+Gradients are reported as every mechanism's (`nextapp.fleet.rounds`), what phones answer to the
 crowd's two questions by `draw_answers`, of which `tally_answers` makes the tally. Alignments are
 whole numbers, so they do not depend on the order of summation. `draw_copies` and `draw_launches`
 draw in one step what a fleet of copies of the phones would teach.

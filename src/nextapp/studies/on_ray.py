@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import ray
 
-from nextapp.fleet.reporting import Sums
+from nextapp.fleet.rounds import Sums
 from nextapp.privacy import Mechanism
 from nextapp.studies.simulation import LocalWorld, SimulationSettings
 from nextapp.wire import Broadcast

@@ -25,10 +25,10 @@ from nextapp.evaluation import Exam, exam, find_preset
 from nextapp.evaluation.seqmf import SeqMF
 from nextapp.evaluation.static import score_predictions, user_means
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.reporting import Sums
 from nextapp.fleet.rounds import (
     PlacedFleet,
     ReportSum,
+    Sums,
     check_device,
     estimate_sum,
     place_fleet,

@@ -21,7 +21,7 @@ from nextapp.fleet.columns import Columns, Fleet, Ints, Shorts, cut, each_range
 from nextapp.fleet.encoders import HarmonyEncoder, IdentityEncoder, PartialSum
 from nextapp.fleet.gpu.card import Card, KernelSource
 from nextapp.fleet.gradients import BALLS, REPORT, ShardRound
-from nextapp.fleet.reporting import Sums, check_round, encoder_for, round_of
+from nextapp.fleet.rounds import Sums, check_round, encoder_for, round_of
 from nextapp.fleet.stepping import READING_CODES
 from nextapp.fleet.sum_law import (
     FAR,
@@ -173,7 +173,7 @@ def sum_reports(
     law: bool = False,
     dtype: npt.DTypeLike = np.float32,
 ) -> Sums:
-    """`nextapp.fleet.reporting.sum_reports` on a card; user vectors stay on it.
+    """`nextapp.fleet.rounds.sum_reports` on a card; user vectors stay on it.
 
     Sums are of whole numbers, so they do not depend on the order of the phones.
     """
