@@ -16,8 +16,6 @@ from nextapp.studies import new_phones as experiment
 from nextapp.studies.new_phones import NewPhoneStudy
 from nextapp.table import Column, Table, measured_from
 
-_BAR = 16  # so that the table of all priors has 80 columns
-
 
 @command("nextapp new-phones synthetic:fleet,phones=100000 --epsilon 1,4.5", "new-phones")
 @commands.source
@@ -99,15 +97,6 @@ def _by_launches(result: Mapping[str, Any]) -> Table:
         cells = [result["priors"][name]["bins"][place]["HR@5"] for name in names]
         if cells[0] is None:
             continue
-        bar = ["·"] * _BAR
-        bar[round(cells[0]["mean"] * (_BAR - 1))] = "○"
-        bar[round(cells[1]["mean"] * (_BAR - 1))] = "●"
-        launches = f"{line['from']}–{line['to']}"
-        rows.append([launches, *(cell["mean"] for cell in cells), "".join(bar)])
-    columns = [
-        Column("launches", "name"),
-        *(Column(name, form="plain") for name in names),
-        Column("", "text"),
-    ]
-    caption = f"○ {names[0]}  ● {names[1]}"
-    return Table(columns, rows, "HR@5 by launches seen", caption)
+        rows.append([f"{line['from']}–{line['to']}", *(cell["mean"] for cell in cells)])
+    columns = [Column("launches", "name"), *(Column(name, form="plain") for name in names)]
+    return Table(columns, rows, "HR@5 by launches seen")

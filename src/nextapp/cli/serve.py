@@ -268,6 +268,7 @@ def serve(
 
     The first start makes the folder; the next ones continue. Ctrl-C stops it.
     """
+    from nextapp.phone.core import Limits
     from nextapp.server.certificates import development
     from nextapp.server.federation import check_copies
     from nextapp.server.folders import CHECKPOINTS, lock_folder, open_federation, settings_for
@@ -297,8 +298,18 @@ def serve(
             listen = replace(listen, cert=cert, key=key)
         gateway = Gateway(federation.vault, vault.limits())
 
+        round = federation.coordinator.round
+        trust = f" --ca {authority}" if authority else ""
+
         def welcome(url: str) -> str:
-            return _welcome(url, data, federation, made, authority)
+            return (
+                f"{url}  round {round}, {_what_is_learnt(federation, made)}\n"
+                f"{what_phones_are_asked(made, Limits())}\n"
+                f"{when_rounds_end(federation.vault.round() or made.rules.open_round(0, 0.0))}\n"
+                f"  a code for phones:  nextapp enrol-code {data} --uses 10\n"
+                f"  phones to try:      nextapp play-phones --server {url}{trust} --phones 200 "
+                f"--rounds {federation.coordinator.keys[-1].tokens} --data {data}"
+            )
 
         listen.serve(gateway, sockets, welcome, federation, copies)
         listen.say(f"stopped at round {federation.coordinator.round}; start again to continue.")
@@ -319,27 +330,6 @@ def issue(data: Path, enrolled_days: float, listen: ListenOptions) -> None:
         limits = VaultOptions(enrolled_days=enrolled_days).limits()
         gateway = Gateway(opened, limits, issues_only=True)
         listen.serve(gateway, listen.sockets(), lambda url: f"{url}  issues tokens of {data}")
-
-
-def _welcome(
-    address: str,
-    data: Path,
-    federation: Federation,
-    made: FederationSettings,
-    authority: Path | None,
-) -> str:
-    from nextapp.phone.core import Limits
-
-    trust = f" --ca {authority}" if authority else ""
-    return (
-        f"{address}  round {federation.coordinator.round}, "
-        f"{_what_is_learnt(federation, made)}\n"
-        f"{what_phones_are_asked(made, Limits())}\n"
-        f"{when_rounds_end(federation.vault.round() or made.rules.open_round(0, 0.0))}\n"
-        f"  a code for phones:  nextapp enrol-code {data} --uses 10\n"
-        f"  phones to try:      nextapp play-phones --server {address}{trust} --phones 200 "
-        f"--rounds {federation.coordinator.keys[-1].tokens} --data {data}"
-    )
 
 
 def when_rounds_end(round: Round) -> str:
