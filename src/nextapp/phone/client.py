@@ -22,12 +22,13 @@ from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from ipaddress import ip_address
 from os import PathLike
-from typing import NamedTuple, Self
+from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from nextapp.phone.core import (
     MOST_BYTES,
     BadAnswer,
+    Closing,
     NotAsPublished,
     Overloaded,
     Refused,
@@ -79,7 +80,7 @@ class _Answer(NamedTuple):
         return str(self.document.get("message") or "no reason given")
 
 
-class Client:
+class Client(Closing):
     """A server, as one phone sees it.
 
     Parameters
@@ -232,12 +233,6 @@ class Client:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _call(
         self,

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from numbers import Integral
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -736,6 +736,18 @@ class Limits:
         if made.guarantee.epsilon > self.per_report:
             raise BeyondLimits(f"{name} costs more than the {self.per_report:g} of a report.")
         return made
+
+
+class Closing:
+    """What is closed at the end of a ``with`` block."""
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 # --- what may go wrong with a server -------------------------------------------------------------

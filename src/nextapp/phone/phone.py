@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from nextapp.phone.core import (
     BadAnswer,
     BadBroadcast,
     BeyondLimits,
+    Closing,
     LightReason,
     NotAsPublished,
     NotUsed,
@@ -159,7 +160,7 @@ class Synced:
     again: float | None = None
 
 
-class Phone:
+class Phone(Closing):
     """One phone over its store, which says how it predicts (`Store.predictor`).
 
     Parameters
@@ -859,12 +860,6 @@ class Phone:
             self._save(_SAVE_AT_CLOSE)
         finally:
             self.store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class _Memory(NamedTuple):

@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from nextapp.phone.core import LONGEST_NAME, PREDICTORS, Limits
+from nextapp.phone.core import LONGEST_NAME, PREDICTORS, Closing, Limits
 from nextapp.phone.ledger import (
     DAY,
     LATEST,
@@ -181,7 +181,7 @@ class DrawnReport(NamedTuple):
 _INTO_REPORTS = f"INTO reports VALUES ({', '.join('?' * len(DrawnReport._fields))})"
 
 
-class Store:
+class Store(Closing):
     """The file of one phone. One thread at a time; any number of processes.
 
     Parameters
@@ -811,12 +811,6 @@ class Store:
         finally:
             os.close(self._wal)
             self._wal = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _flush_soon(self) -> None:
         """Flush once in a while, by a thread of its own, however many launches come meanwhile."""
