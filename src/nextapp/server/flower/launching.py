@@ -352,15 +352,7 @@ def supernode(data: Path, link: Link, runtime_port: int, key: Path | None) -> It
 
 
 class Run:
-    """A run of the coordinator in `data`; `tend` it now and then.
-
-    Parameters
-    ----------
-    home
-        Flower's folder for whoever starts the run.
-    rounds
-        Rounds in all, counted from the federation's beginning; 0 for no end.
-    """
+    """A run of the coordinator in `data`; `tend` it now and then. `home` is Flower's folder."""
 
     def __init__(
         self,
@@ -440,14 +432,7 @@ def is_locked(folder: Path) -> bool:
 class Loopback:
     """The federation in `data`, whose coordinator was made before; a context that stops it all.
 
-    Parameters
-    ----------
-    port
-        Of the first gateway; the others follow. 0 takes free ones.
-    rounds
-        Rounds in all, counted from the federation's beginning; 0 for no end.
-    gateway_options
-        Further options of `nextapp flower gateway`, for all of them.
+    Arguments are the options of `nextapp flower up`; ``gateway_options`` those of all gateways.
     """
 
     def __init__(
