@@ -87,7 +87,7 @@ def test_a_phone_predicts_what_a_device_with_the_same_launches_predicts(
     device = twin(history)
     device.take(broadcast)
     for when in (NOON + 60 * 200, NOON + DAY):
-        expected = [APPS[app] for app in device.predict(6, when, with_open=True)]
+        expected = [APPS[app] for app, _ in device.suggest(6, when, with_open=True)]
         assert phone.predict(6, when, with_open=True) == expected
     np.testing.assert_array_equal(phone._core.user_vector, device.user_vector)
 

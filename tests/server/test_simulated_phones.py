@@ -199,7 +199,7 @@ def hits_in_memory(told, phones, names) -> np.ndarray:
             core.take(broadcast, lambda app: row_of(names[app]))
             named = []
             for app, when in launched:
-                named.append(core.predict(5, when))
+                named.append([app for app, _ in core.suggest(5, when)])
                 core.observe(app, when)
             pair.append(hit_rates(named, [app for app, _ in launched]))
         hits.append(pair)

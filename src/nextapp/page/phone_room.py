@@ -162,7 +162,7 @@ class PhoneSession:
         when = max(when, self._clock)
         open_app = self._phone.open_app(when)
         if app != open_app:
-            by_nextapp = self._phone.predict(len(self._names), when)
+            by_nextapp = [each for each, _ in self._phone.suggest(len(self._names), when)]
             place = by_nextapp.index(app) + 1 if app in by_nextapp else 0
             others = [each for each in self._phone.candidates if each != open_app]
             for model, apps in (("nextapp", by_nextapp), ("mru", others)):

@@ -214,17 +214,6 @@ class PhoneCore:
         over = when is not None and when - self._last_time > SESSION_GAP
         return None if over or not self._apps else self._apps[-1]
 
-    def predict(
-        self,
-        n: int,
-        when: float | None = None,
-        threshold: float | None = None,
-        *,
-        with_open: bool = False,
-    ) -> list[int]:
-        """The n apps most likely launched next, best first, eqs. (2), (8); as `suggest`."""
-        return [app for app, _ in self.suggest(n, when, threshold, with_open=with_open)]
-
     def suggest(
         self,
         n: int,
@@ -235,7 +224,7 @@ class PhoneCore:
         shown: Sequence[int] = (),
         steady: float = STEADY,
     ) -> list[tuple[int, float]]:
-        """The n apps most likely launched next, best first, and the chance of each.
+        """The n apps most likely launched next, eqs. (2), (8), best first, and the chance of each.
 
         The session so far counts; it is over if `when` is given and lies past the session's gap.
         While it lasts the open app is left out, unless ``with_open``: the chances are those of the
@@ -322,7 +311,7 @@ class PhoneCore:
     def explain(
         self, when: float | None = None, *, with_open: bool = False
     ) -> list[Reason] | list[LightReason]:
-        """What speaks for each app, best first, in the order of `predict`; `share` is its chance.
+        """What speaks for each app, best first, in the order of `suggest`; `share` is its chance.
 
         There are no reasons without habits and a broadcast, nor for apps that were never launched.
         """
