@@ -62,7 +62,7 @@ class InMemory(Habits):
 
     def predict(self, n: int) -> list[int]:
         known = self.apps
-        return [known[place] for place in np.argsort(-self.scores(known))[:n].tolist()]
+        return [known[place] for place in np.argsort(-self.chances(known))[:n].tolist()]
 
 
 def random_crowd(rng: np.random.Generator, followers: int) -> Crowd:

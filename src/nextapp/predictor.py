@@ -666,8 +666,8 @@ class Reason(NamedTuple):
     """Why an app stands where it stands.
 
     ``speaks`` has for each statistic its part of the score, above or below that of the average
-    candidate; ``evidence`` the counts behind them. ``score`` is that of `Habits.scores`
-    and ``share`` that of `Habits.chances`.
+    candidate; ``evidence`` the counts behind them. ``score`` is log P among the candidates, and
+    ``share`` that of `Habits.chances`.
     """
 
     app: int
@@ -779,25 +779,15 @@ class Habits:
         self._apps[slot] = -1
         self._view = None
 
-    def scores(
-        self,
-        candidates: Sequence[int] | npt.NDArray[np.integer],
-        when: float | None = None,
-    ) -> Floats:
-        """How likely each candidate is next, log P; higher is better.
-
-        Within a session the statistics are as of the last launch. With a ``when`` more than 15
-        minutes later they are as of then, and the launch would open a session.
-        """
-        apps = _numbers(candidates)
-        return _log(self._chances(apps, self._slots_of(apps), when, crowded=True))
-
     def chances(
         self,
         candidates: Sequence[int] | npt.NDArray[np.integer],
         when: float | None = None,
     ) -> Floats:
-        """P that each candidate is the next launch; same arguments as `scores`.
+        """P that each candidate is the next launch.
+
+        Within a session the statistics are as of the last launch. With a ``when`` more than 15
+        minutes later they are as of then, and the launch would open a session.
 
         What they leave to 1 is P(new): the next launch may be of an app never launched here. Where
         candidates are such apps they share it, and all sum to 1.
@@ -821,7 +811,7 @@ class Habits:
         candidates: Sequence[int] | npt.NDArray[np.integer],
         when: float | None = None,
     ) -> list[Reason]:
-        """What speaks for each candidate, best first; same arguments and scores as `scores`."""
+        """What speaks for each candidate, best first; same arguments as `chances`."""
         apps = _numbers(candidates)
         if not apps:
             return []

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from all_reports import apply_reports
+from habits_scores import scores_of
 from nextapp.crowd import (
     EMPHASIS,
     LEAN,
@@ -358,7 +359,7 @@ def test_a_phone_hears_the_crowd_until_its_own_counts_take_over(rng):
     candidates = np.arange(3)
     pulls = []
     for step in range(60):
-        alone, heard = (each.scores(candidates, 60.0 * step) for each in (plain, told))
+        alone, heard = (scores_of(each, candidates, 60.0 * step) for each in (plain, told))
         assert np.exp(heard).sum() == pytest.approx(1.0)
         pulls.append(float(np.exp(heard[1]) - np.exp(alone[1])))
         for habits in (plain, told):
@@ -366,7 +367,7 @@ def test_a_phone_hears_the_crowd_until_its_own_counts_take_over(rng):
     assert pulls[1] > 0.15  # trust starts below one half
     assert abs(pulls[-1]) < 0.1
     reasons = told.explain(candidates)
-    scores = told.scores(candidates)
+    scores = scores_of(told, candidates)
     assert [reason.score for reason in reasons] == pytest.approx(sorted(scores, reverse=True))
     assert any(abs(reason.speaks["crowd"]) > 0.01 for reason in reasons)
     assert math.isfinite(sum(reasons[0].speaks.values()))

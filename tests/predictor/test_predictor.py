@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from habits_scores import scores_of
 from nextapp import predictor
 from nextapp.predictor import (
     ADDED,
@@ -117,7 +118,7 @@ def chance_new(apps: list[int]) -> float:
 
 def test_frequency(launches):
     expected = np.log(popularity([app for app, _ in launches]))
-    found = fed(launches, only("frequency")).scores(range(N_APPS))
+    found = scores_of(fed(launches, only("frequency")), range(N_APPS))
     np.testing.assert_allclose(level(found), level(expected), rtol=1e-9)
 
 
@@ -141,19 +142,19 @@ def test_contexts_are_compared_with_what_is_expected_without_them(launches):
         ]
         assert max(expected[f"after-{length}"]) > 1
     for statistic, ratios in expected.items():
-        found = fed(launches, only(statistic)).scores(range(N_APPS))
+        found = scores_of(fed(launches, only(statistic)), range(N_APPS))
         np.testing.assert_allclose(level(found), level(np.log(ratios)), rtol=1e-9, atol=1e-12)
 
 
 def test_place_and_again(launches):
     apps = [app for app, _ in launches]
     at, first, _ = by_place(apps)
-    found = fed(launches, only("place")).scores(range(N_APPS))
+    found = scores_of(fed(launches, only("place")), range(N_APPS))
     np.testing.assert_allclose(level(found), level(np.log(at)), rtol=1e-9)
     after = followers(apps, 1, predictor.AFTER_FADE)
     prior = predictor.AGAIN_PRIOR
     chance = (after[apps[-1]] + prior * first) / (sum(after) + prior)
-    found = fed(launches, only("again")).scores(range(N_APPS))
+    found = scores_of(fed(launches, only("again")), range(N_APPS))
     expected = [math.log(chance / (1 - chance)) if i == apps[-1] else 0.0 for i in range(N_APPS)]
     np.testing.assert_allclose(level(found), level(expected), rtol=1e-9, atol=1e-12)
 
@@ -181,7 +182,7 @@ def test_since_counts_hits_and_trials_by_doublings(launches):
         math.log((h[b] / average + prior) / (n[b] + prior))
         for b in (doublings(now - last[i]) for i in range(N_APPS))
     ]
-    found = fed(launches, only("since")).scores(range(N_APPS))
+    found = scores_of(fed(launches, only("since")), range(N_APPS))
     np.testing.assert_allclose(level(found), level(expected), rtol=1e-9, atol=1e-12)
 
 
@@ -197,7 +198,7 @@ def test_hour(launches):
             )
             for i, p in enumerate(popularity(apps))
         ]
-        found = fed(launches, only("hour")).scores(range(N_APPS), when=moment)
+        found = scores_of(fed(launches, only("hour")), range(N_APPS), when=moment)
         np.testing.assert_allclose(level(found), level(expected), rtol=1e-9, atol=1e-12)
 
 
@@ -206,7 +207,9 @@ def test_the_weights_move_down_the_slope_of_the_loss():
     told = [(3, 1e9), (5, 1e9 + 20)]
 
     def log_share(weights: Weights) -> float:
-        return float(fed(told, replace(weights, rate=0.0, added=0.0, lesson=0.0)).scores([3, 5])[0])
+        return float(
+            scores_of(fed(told, replace(weights, rate=0.0, added=0.0, lesson=0.0)), [3, 5])[0]
+        )
 
     step = 1e-5
     phone = fed([*told, (3, 1e9 + 40)])
@@ -261,7 +264,7 @@ def test_a_lesson_is_the_error_by_its_size():
     even = np.array([1.0, 0.0]) - 0.5  # with lessons alone both apps were level before
     # after (0, then 1): the last app is 0, and no correction after 0 or after 1-before-0 was learnt
     expected = predictor.LESSON_STEPS[1, 0] * even / np.sqrt(1 + even**2)
-    np.testing.assert_allclose(level(phone.scores([0, 1])), expected, rtol=1e-9)
+    np.testing.assert_allclose(level(scores_of(phone, [0, 1])), expected, rtol=1e-9)
 
 
 def test_probabilities_sum_to_one(launches):
@@ -270,7 +273,7 @@ def test_probabilities_sum_to_one(launches):
     for phone.crowd in (None, crowd):
         for candidates in (range(N_APPS), [0, 3, 5], [*range(N_APPS), 40, 41], [40, 41], [2]):
             for when in (None, launches[-1][1] + 1000.0):
-                assert np.exp(phone.scores(candidates, when)).sum() == pytest.approx(1.0)
+                assert np.exp(scores_of(phone, candidates, when)).sum() == pytest.approx(1.0)
 
 
 def test_new_apps_share_what_is_new(launches):
@@ -278,7 +281,7 @@ def test_new_apps_share_what_is_new(launches):
     phone = fed(launches)
     new = chance_new([app for app, _ in launches])
     for when in (None, launches[-1][1] + 1000.0):
-        share = np.exp(phone.scores([*range(N_APPS), 100, 101, 102], when))
+        share = np.exp(scores_of(phone, [*range(N_APPS), 100, 101, 102], when))
         assert share[N_APPS:].sum() == pytest.approx(new, rel=1e-10)
         assert share[N_APPS] == pytest.approx(share[N_APPS + 2], rel=1e-12)
 
@@ -323,7 +326,7 @@ def test_a_person_who_repeats_is_expected_to_repeat(rng):
     for t, (app, when) in enumerate(told):
         if t >= 300:
             known = phone.apps
-            right += known[int(np.argmax(phone.scores(known)))] == apps[t - 1]
+            right += known[int(np.argmax(scores_of(phone, known)))] == apps[t - 1]
         phone.observe(app, when)
     assert right >= 0.99 * 301
 
@@ -338,7 +341,7 @@ def test_a_change_of_habit_is_followed_within_a_day(rng):
         for step in range(120):
             app = order[step % 6] if rng.random() < 0.95 else int(rng.integers(0, 6))
             if day == 21:
-                hits.append(int(np.argmax(phone.scores(range(6)))) == app)
+                hits.append(int(np.argmax(scores_of(phone, range(6)))) == app)
             phone.observe(app, when)
             when += 30.0 if step % 20 else 2000.0
         when += 20_000.0
@@ -363,7 +366,7 @@ def test_a_new_app_is_learnt_from_its_first_launch(rng):
 
     def ranked() -> list[int]:
         known = phone.apps
-        return [known[i] for i in np.argsort(-phone.scores(known))]
+        return [known[i] for i in np.argsort(-scores_of(phone, known))]
 
     assert 77 in phone.apps
     for app in (0, 1, 2, 3):
@@ -380,7 +383,7 @@ def test_stopping_and_going_on_changes_nothing(launches, rng):
         if rng.random() < 0.2:
             stopped = Habits.from_bytes(stopped.to_bytes())
     assert stopped.to_bytes() == through.to_bytes()
-    assert np.array_equal(stopped.scores(range(9)), through.scores(range(9)))
+    assert np.array_equal(scores_of(stopped, range(9)), scores_of(through, range(9)))
 
 
 def test_weights_travel_with_the_state():
@@ -432,8 +435,8 @@ def test_the_app_unused_for_longest_gives_way():
     assert phone.apps[:2] == [999, 0]
     assert 1 not in phone.apps
     assert len(phone.apps) == predictor.MAX_APPS
-    assert np.exp(phone.scores(phone.apps)).sum() == pytest.approx(1.0)
-    known, new = phone.scores([1, 5000])  # the one that gave way is as one never launched
+    assert np.exp(scores_of(phone, phone.apps)).sum() == pytest.approx(1.0)
+    known, new = scores_of(phone, [1, 5000])  # the one that gave way is as one never launched
     assert known == new
 
 
@@ -488,7 +491,7 @@ def test_a_forgotten_app_is_as_if_never_launched(launches):
     assert phone.to_bytes() == before
     phone.forget(2)
     assert 2 not in phone.apps
-    scores = phone.scores([2, 500])
+    scores = scores_of(phone, [2, 500])
     assert scores[0] == scores[1]
     for app, when in [(2, 3e9), (4, 3e9 + 5), (2, 3e9 + 9)]:
         phone.observe(app, when)
@@ -498,7 +501,7 @@ def test_a_forgotten_app_is_as_if_never_launched(launches):
 def test_reasons_add_up_to_the_scores(launches):
     phone = fed(launches)
     candidates = [*range(N_APPS), 40, 41]
-    scores = phone.scores(candidates)
+    scores = scores_of(phone, candidates)
     reasons = phone.explain(candidates)
     best_first = sorted(scores.tolist(), reverse=True)
     assert [reason.score for reason in reasons] == pytest.approx(best_first, rel=1e-12)
@@ -528,14 +531,14 @@ def test_what_is_switched_off_has_no_say(launches):
 
 
 def test_a_phone_that_knows_nothing_has_no_opinion():
-    np.testing.assert_allclose(Habits().scores([3, 1, 4]), math.log(1 / 3))
-    assert Habits().scores([]).shape == (0,)
+    np.testing.assert_allclose(scores_of(Habits(), [3, 1, 4]), math.log(1 / 3))
+    assert scores_of(Habits(), []).shape == (0,)
     assert Habits().explain([]) == []
 
 
 def test_a_clock_set_back_is_survived():
     phone = fed([(1, 1e9), (2, 1e9 - 5e5), (1, 1e9 - 4e5), (3, 0.0)])
-    assert np.isfinite(phone.scores([1, 2, 3, 4])).all()
+    assert np.isfinite(scores_of(phone, [1, 2, 3, 4])).all()
 
 
 @pytest.mark.parametrize(("app", "when"), [(-1, 0.0), (1.5, 0.0), (1, math.nan), (1, math.inf)])
@@ -559,7 +562,7 @@ def test_a_prediction_takes_well_under_a_thousandth_of_a_second(rng):
     for t in range(30):
         phone.observe(t, 2e9 + 30.0 * t)
         start = time.perf_counter()
-        phone.scores(range(30))
+        scores_of(phone, range(30))
         best = min(best, time.perf_counter() - start)
     assert best < 2e-3
 
@@ -578,7 +581,7 @@ def crowd_of(follows: dict[int, int], n_apps: int, share: float = 1.0) -> Crowd:
 def test_the_crowd_is_mixed_in_by_hand(launches):
     """P := (1 − t·w·Σ share)·P + t·w·share, w by the gate, own counts faded, t from log odds −½."""
     phone = fed(launches)
-    alone = np.exp(phone.scores(range(N_APPS)))
+    alone = np.exp(scores_of(phone, range(N_APPS)))
     apps = [app for app, _ in launches]
     share = np.array([0.05 * (1 + i % 3) for i in range(N_APPS)])
 
@@ -594,7 +597,7 @@ def test_the_crowd_is_mixed_in_by_hand(launches):
     weight = 1 / (1 + math.exp(-np.dot(phone._state.gate[0], evidence)))
     weight *= 1 / (1 + math.exp(0.5))
     expected = (1 - weight * share.sum()) * alone + weight * share
-    np.testing.assert_allclose(np.exp(phone.scores(range(N_APPS))), expected, rtol=1e-10)
+    np.testing.assert_allclose(np.exp(scores_of(phone, range(N_APPS))), expected, rtol=1e-10)
 
 
 def test_the_gate_moves_down_the_slope_of_the_loss(launches):
@@ -619,7 +622,7 @@ def test_the_gate_moves_down_the_slope_of_the_loss(launches):
         for sign in (1, -1):
             other = list(DEFAULT.gate)
             other[number] += sign * 1e-5
-            ways.append(float(state(other).scores(range(N_APPS), now + 1000.0)[app]))
+            ways.append(float(scores_of(state(other), range(N_APPS), now + 1000.0)[app]))
         slope = (ways[0] - ways[1]) / 2e-5
         expected = DEFAULT.gate[number] + 0.05 * slope / math.sqrt(1 + slope**2)
         assert moved[number] == pytest.approx(expected, abs=1e-7)
@@ -647,10 +650,10 @@ def test_trust_is_bayes_rule_between_with_the_crowd_and_alone(launches):
     for app in ((last + 2) % N_APPS, last):  # what the crowd names, and what it does not
         phone = fed(launches)
         phone._state.trust[0] = 0.25
-        alone = float(phone.scores(range(N_APPS))[app])
+        alone = float(scores_of(phone, range(N_APPS))[app])
         phone._state.trust[0] = 40.0
         phone.crowd = crowd
-        mixed = float(phone.scores(range(N_APPS))[app])
+        mixed = float(scores_of(phone, range(N_APPS))[app])
         phone._state.trust[0] = 0.25
         phone.observe(app, now + 10.0)
         gain = min(max(mixed - alone, -3.0), 3.0)
@@ -680,13 +683,13 @@ def test_first_place_is_earned_by_bayes_rule_between_two_apps(launches, came):
     """Of the two that P alone and P with the crowd put first: P(came | one of the two)."""
     now = launches[-1][1]
     phone = fed(launches)
-    own = np.exp(phone.scores(range(N_APPS)))
+    own = np.exp(scores_of(phone, range(N_APPS)))
     order = np.argsort(-own).tolist()
     pair = [order[0], order[4]]
     app = {"first": order[0], "fifth": order[4], "another": order[2]}[came]
     phone.crowd = crowd_of(dict.fromkeys(range(N_APPS), order[4]), N_APPS, 0.9)
     phone._state.trust[:] = 40.0, 0.25
-    mixed = np.exp(phone.scores(range(N_APPS)))
+    mixed = np.exp(scores_of(phone, range(N_APPS)))
     assert mixed.argmax() == order[4]
     phone.observe(app, now + 10.0)
     gain = math.log(mixed[app] / mixed[pair].sum()) - math.log(own[app] / own[pair].sum())
@@ -738,7 +741,7 @@ def test_what_is_learnt_of_the_crowd_is_kept(launches):
     back.crowd = phone.crowd
     assert back.to_bytes() == phone.to_bytes()
     assert not np.array_equal(back._state.gate[0], DEFAULT.gate)
-    np.testing.assert_array_equal(back.scores(range(9)), phone.scores(range(9)))
+    np.testing.assert_array_equal(scores_of(back, range(9)), scores_of(phone, range(9)))
 
 
 def test_a_very_long_run_of_one_app_is_survived():
@@ -747,7 +750,7 @@ def test_a_very_long_run_of_one_app_is_survived():
     phone._state.places[:, 1:] *= 1e-200
     phone._state.mix[:] *= 900.0
     phone._view = None
-    scores = phone.scores([1, 2, 3, 4])
+    scores = scores_of(phone, [1, 2, 3, 4])
     assert np.isfinite(scores).all()
     assert np.exp(scores).sum() == pytest.approx(1.0)
     assert all(
@@ -759,7 +762,7 @@ def test_reasons_add_up_with_a_crowd(launches):
     phone = fed(launches)
     phone.crowd = crowd_of({app: (app + 2) % N_APPS for app in range(N_APPS)}, N_APPS, 0.5)
     candidates = [*range(N_APPS), 40]
-    scores = phone.scores(candidates)
+    scores = scores_of(phone, candidates)
     for reason in phone.explain(candidates):
         assert sum(reason.speaks.values()) == pytest.approx(reason.score - scores.mean(), abs=1e-9)
         assert "crowd" in reason.speaks

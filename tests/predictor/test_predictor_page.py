@@ -12,6 +12,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
+from habits_scores import scores_of
 from nextapp.predictor import Habits
 
 N_PLACES, NEW = 16, 16
@@ -301,5 +302,5 @@ def test_the_page_says_what_the_predictor_does(rng, crowded):
             asked += [(known, when + 2000.0), ([*known, 38, 39], None), (known[::2], when + 500.0)]
         for candidates, moment in asked:
             np.testing.assert_allclose(
-                phone.scores(candidates, moment), page.scores(candidates, moment), atol=1e-9
+                scores_of(phone, candidates, moment), page.scores(candidates, moment), atol=1e-9
             )

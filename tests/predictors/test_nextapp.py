@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from habits_scores import scores_of
 from nextapp.data.cutting import Split
 from nextapp.data.loading import read_log
 from nextapp.data.log import LaunchLog
@@ -42,7 +43,7 @@ def one_by_one(test, questions, weights=DEFAULT, crowd=None) -> np.ndarray:
         for s in np.flatnonzero(questions.session_user == v):
             for number, row in enumerate(range(*questions.session_starts[s : s + 2])):
                 when = questions.times[row] / 1000
-                found.append(phone.scores(own) if number else phone.scores(own, when))
+                found.append(scores_of(phone, own) if number else scores_of(phone, own, when))
                 phone.observe(int(own[questions.launches[row]]), when)
     return np.concatenate(found)
 

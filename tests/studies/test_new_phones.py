@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from habits_scores import scores_of
 from nextapp.cli.commands import app as command
 from nextapp.data.log import LaunchLog
 from nextapp.fleet.columns import Fleet
@@ -111,7 +112,7 @@ def test_marks_are_those_of_a_phone_that_predicts_launch_by_launch(rng):
     hits = []
     candidates = np.unique(apps)
     for app, when in zip(apps.tolist(), seconds.tolist(), strict=True):
-        scores = habits.scores(candidates, when)
+        scores = scores_of(habits, candidates, when)
         own = scores[np.searchsorted(candidates, app)]
         above, level = int((scores > own).sum()), int((scores == own).sum())
         hits.append([min(max((n - above) / level, 0.0), 1.0) for n in (1, 3, 5)])
