@@ -90,25 +90,18 @@ def show_result(result: Mapping[str, Any], *, more: bool = False) -> None:
     screen.out.print(f"\n{in_short(result)}")
     if not more:
         return
-    screen.out.print()
-    for table in TABLES:
-        screen.show(figures_table(result["models"], table=table))
-        screen.out.print()
-    if result.get("leads"):
-        screen.out.print(leads_table(result["leads"], "nextapp").terminal())
-        screen.out.print()
-    screen.out.print(steadiness_table(result["models"]).terminal())
-    screen.out.print()
-    differences = standing_table(result)
-    if differences is not None:
-        screen.out.print()
-        screen.out.print(differences.terminal())
-    chances = {
-        name: row for name, row in result["models"].items() if row["calibration"] is not None
-    }
-    if chances:
-        screen.out.print()
-        screen.out.print(calibration_table(chances).terminal())
+    models, width = result["models"], screen.out.width
+    chances = {name: row for name, row in models.items() if row["calibration"] is not None}
+    for table in (
+        *(figures_table(models, table=each).fitting(width) for each in TABLES),
+        leads_table(result["leads"], "nextapp") if result.get("leads") else None,
+        steadiness_table(models),
+        standing_table(result),
+        calibration_table(chances) if chances else None,
+    ):
+        if table is not None:
+            screen.out.print()
+            screen.out.print(table.terminal())
 
 
 def in_short(result: Mapping[str, Any]) -> str:
