@@ -182,10 +182,6 @@ def _check_rate(rate: float) -> None:
 
 def starting_vectors(n_apps: int, d: int, scale: float, seed: int) -> Floats:
     """Q at its random start: entries from N(0, scale²) (PAPER.md, R16)."""
-    if n_apps < 1 or d < 1 or not scale > 0:
-        raise ValueError(
-            f"n_apps and d must be 1 or more and scale > 0, got {n_apps!r}, {d!r} and {scale!r}."
-        )
     return KeyedBits(seed, purpose="Q").generator().normal(0.0, scale, (n_apps, d))
 
 

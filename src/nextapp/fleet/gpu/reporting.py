@@ -210,7 +210,6 @@ def sum_reports(
         state,
         unit * _true_sum(fleet, step, broadcast),
         float(step.losses.sum(dtype=np.float64)),
-        mechanism.name,
         law,
     )
 
