@@ -43,8 +43,6 @@ _DIGITS = 6  # of a clock: what a written time holds
 VERSION = 7
 """Of the file. There are no migrations before the first release."""
 
-MARKS = ("hidden", "dismissed", "installed", "removed")
-
 _SCHEMA = (
     "CREATE TABLE settings (name TEXT PRIMARY KEY, value) WITHOUT ROWID",
     """CREATE TABLE apps (
@@ -59,7 +57,7 @@ _SCHEMA = (
     )""",
     """CREATE TABLE marks (             -- what the owner said of apps; never reported
         app INTEGER NOT NULL,
-        mark TEXT NOT NULL,          -- one of MARKS
+        mark TEXT NOT NULL,          -- hidden, dismissed, installed or removed
         clock REAL NOT NULL,         -- since when; of dismissed: until when
         PRIMARY KEY (app, mark)
     ) WITHOUT ROWID""",
@@ -135,7 +133,7 @@ class Launch(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """What the owner said of an app, one of `MARKS`; `clock` is since when, of dismissed until."""
+    """What the owner said of an app, such as hidden; `clock` is since when, of dismissed until."""
 
     app: int
     mark: str

@@ -205,12 +205,6 @@ class Mechanism(ABC):
         data = b"".join(report.payload for report in reports)
         return np.frombuffer(data, np.uint8).reshape(len(reports), n_bytes)
 
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}(epsilon={self.epsilon!r}, n_apps={self.n_apps}, d={self.d}, "
-            f"clip={self.clip!r})"
-        )
-
 
 class FiniteMechanism(Mechanism):
     """A mechanism with finitely many reports, drawn with exact integer arithmetic."""

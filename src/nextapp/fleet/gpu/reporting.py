@@ -29,7 +29,6 @@ from nextapp.fleet.sum_law import (
     MIDDLE,
     TAIL,
     UNIT,
-    Lean,
     SumOfWalsh,
     has_law,
     normal_table,
@@ -228,15 +227,11 @@ def width(d: int) -> int:
     return -(-d // edge) * edge
 
 
-def most_at_once(d: int) -> int:
-    """MANY * SPAN of step.cu: own apps that are done at once."""
-    return 24 if d <= 16 else 32
-
-
 def workspace_size(capacity: int, d: int) -> int:
     """`workspace_size` of step.cu."""
     wide = width(d)
-    own = capacity * (wide + 4) * (2 if capacity > most_at_once(d) else 1)
+    most_at_once = 24 if d <= 16 else 32  # own apps: MANY * SPAN
+    own = capacity * (wide + 4) * (2 if capacity > most_at_once else 1)
     table = -(-capacity * (capacity + 1) // 4) * 4
     return own + table + 5 * capacity + 2 * (wide + 4) + wide
 
@@ -417,24 +412,17 @@ def _lean(
     kind: np.dtype[Any],
 ) -> PartialSum:
     """What `SumOfWalsh` draws phone by phone."""
-    card, (n_apps, d) = fleet.card, r.Q.shape
+    card, lean, (n_apps, d) = fleet.card, encoder.lean, r.Q.shape
     total = card.xp.zeros((n_apps, d), np.int64)
     owners = card.xp.zeros(n_apps, np.int64)
     scale = _scale_of_sums(_TALLEST_DRAWN, fleet.n_phones)
     arguments = [
         fleet.order, np.int64(fleet.n_phones), r.first_phone, r.seed, r.number, LAW,
         fleet.columns[0], fleet.columns[1], step.row_starts, step.rows, step.squares, np.int32(d),
-        *_law_arguments(card, encoder.lean, scale), total, owners,
+        np.uint64(lean.threshold), np.int32(lean.k), np.int32(lean.m),
+        card.xp.asarray(np.array([MIDDLE, TAIL, FAR])), card.xp.asarray(normal_table()),
+        np.float64(1.0 / UNIT), np.float64(scale), total, owners,
     ]  # fmt: skip
     n_blocks = -(-fleet.n_phones // (THREADS // 32))
     card.launch(DRAWS, f"lean_{_KINDS[kind.name]}", n_blocks, THREADS, 0, arguments)
     return {"sum": card.download(total) / scale, "owners": card.download(owners)}
-
-
-def _law_arguments(card: Card, lean: Lean, scale: float) -> list[Any]:
-    """LAW of draws.cu."""
-    coefficients = card.xp.asarray(np.array([MIDDLE, TAIL, FAR]))
-    return [
-        np.uint64(lean.threshold), np.int32(lean.k), np.int32(lean.m), coefficients,
-        card.xp.asarray(normal_table()), np.float64(1.0 / UNIT), np.float64(scale),
-    ]  # fmt: skip
