@@ -424,9 +424,12 @@ def _number(value: Any) -> str:
 
 def taken_over(kept: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """What is kept of the reproduction, with the parts of a new one in place of the same ones."""
+    order = [claim.name for claim in CLAIMS]
     verdicts = [row for row in kept["verdicts"] if row["part"] not in new["parts"]]
     return {
-        "verdicts": [*verdicts, *new["verdicts"]],
+        "verdicts": sorted(
+            [*verdicts, *new["verdicts"]], key=lambda row: (order.index(row["claim"]), row["part"])
+        ),
         "parts": {**kept["parts"], **new["parts"]},
     }
 

@@ -117,11 +117,16 @@ def test_the_settings_of_a_claim_stand_side_by_side(make):
 
 
 def test_a_part_that_is_run_again_takes_the_place_of_the_same_part(make):
-    kept = {"verdicts": [{"part": "cost", "n": 1}, {"part": "fig5", "n": 2}],
+    def verdict(claim, part, decides):
+        return {"claim": claim, "part": part, "decides": decides}
+
+    level = verdict("fig5-level", "fig5", "a")
+    kept = {"verdicts": [verdict("cost-kashin", "cost", "b"), level],
             "parts": {"cost": 1, "fig5": 2}}  # fmt: skip
-    new = {"verdicts": [{"part": "cost", "n": 3}], "parts": {"cost": 3}}
+    again = verdict("cost-kashin", "cost", "c")
+    new = {"verdicts": [again], "parts": {"cost": 3}}
     assert make.taken_over(kept, new) == {
-        "verdicts": [{"part": "fig5", "n": 2}, {"part": "cost", "n": 3}],
+        "verdicts": [level, again],  # in the order of the claims
         "parts": {"cost": 3, "fig5": 2},
     }
 

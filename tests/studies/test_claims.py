@@ -374,7 +374,10 @@ def test_whether_sr_wins_by_what_stays_the_same(lead, halves, verdict):
     result["differences"] = {
         "sr": {"seqmf": ends(*lead)}, "sr-newer": {"sr-older": ends(*halves)},
     }  # fmt: skip
-    assert judge(BY_NAME["readings-stationary"], result).verdict == verdict
+    found = judge(BY_NAME["readings-stationary"], result)
+    assert found.verdict == verdict
+    decides = "sr-newer − sr-older" if lead[0] > 0 else "sr − seqmf"
+    assert found.decides.startswith(decides)
 
 
 def test_a_budget_is_what_a_phone_spends_in_all():
@@ -476,7 +479,9 @@ def test_what_the_crowd_gives_and_what_privacy_leaves_of_it():
 
     gained = result((0.02, 0.03, 0.04), (0.75, 0.8, 0.9))
     assert judge(BY_NAME["new-phones-gain"], gained).verdict == CONFIRMED
-    assert judge(BY_NAME["new-phones-kept"], gained).verdict == CONFIRMED
+    kept = judge(BY_NAME["new-phones-kept"], gained)
+    assert kept.verdict == CONFIRMED
+    assert kept.decides == "share of the gain kept at ε = 4.5 0.80 (0.75 to 0.90)"
     lost = result((-0.04, -0.03, -0.02), (0.5, 0.6, 0.69))
     assert judge(BY_NAME["new-phones-gain"], lost).verdict == NOT_CONFIRMED
     assert judge(BY_NAME["new-phones-kept"], lost).verdict == CANNOT_TELL  # a share of nothing

@@ -164,3 +164,23 @@ def test_synthetic_phones_that_are_no_twin_are_not_called_one():
     assert "LSApp file not given: replaced by other synthetic phones" in fleet["said"]
     twin = source("lsapp", "synthetic:lsapp", None).as_values()
     assert report._on(twin, "static") == "on the twin"
+
+
+def test_what_most_lines_of_a_claim_compare_stands_once_with_the_claim():
+    def verdict(data, decides):
+        return {"claim": "fig3-rare", "words": "rare helps", "where": "Figure 3", "rule": "r",
+                "of_paper": True, "verdict": "confirmed", "opposed": "", "part": f"fig3@{data}",
+                "data": data, "people": "people with clocks", "n_users": 12, "of_users": 17,
+                "spent": "", "decides": decides}  # fmt: skip
+
+    rows = [
+        verdict("one", "rare − global, HR@5 +0.02 (+0.01 to +0.03)"),
+        verdict("two", "full − global, HR@5 -0.02 (-0.03 to -0.01)"),
+        verdict("three", "rare − global, HR@5 +0.04 (+0.03 to +0.05); rate at the edge: rare"),
+    ]
+    page = report._verdict_table(rows)
+    assert page.count("rare − global") == 1
+    assert "<small>rare − global</small>" in page
+    assert "one</a> (12/17 people): +0.02 (+0.01 to +0.03)</p>" in page
+    assert "two</a> (12/17 people): full − global -0.02 (-0.03 to -0.01)</p>" in page
+    assert "(12/17 people): +0.04 (+0.03 to +0.05); rate at the edge: rare</p>" in page

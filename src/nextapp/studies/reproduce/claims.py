@@ -403,34 +403,24 @@ def most_users(result: Result) -> int:
 
 
 @dataclass(frozen=True)
-class Not:
-    """Judges that a comparison does not hold."""
-
-    compare: Compare
-
-    def __call__(self, result: Result) -> Finding:
-        found = self.compare(result)
-        opposite = {CONFIRMED: NOT_CONFIRMED, NOT_CONFIRMED: CONFIRMED}
-        return found._replace(verdict=opposite.get(found.verdict, found.verdict))
-
-    @property
-    def words(self) -> str:
-        return f"it does not hold that {self.compare.words}"
-
-
-@dataclass(frozen=True)
 class Both:
-    """Judges by two comparisons, which both must confirm."""
+    """Judges by two comparisons, which both must hold; with ``but_not`` the second must not."""
 
     first: Compare
-    second: Compare | Not
+    second: Compare
+    but_not: bool = False
 
     def __call__(self, result: Result) -> Finding:
-        return all_of([self.first(result), self.second(result)])
+        second = self.second(result)
+        if self.but_not:
+            opposite = {CONFIRMED: NOT_CONFIRMED, NOT_CONFIRMED: CONFIRMED}
+            second = second._replace(verdict=opposite.get(second.verdict, second.verdict))
+        return all_of([self.first(result), second])
 
     @property
     def words(self) -> str:
-        return f"{self.first.words}, and {self.second.words}"
+        joined = "and it does not hold that" if self.but_not else "and"
+        return f"{self.first.words}, {joined} {self.second.words}"
 
 
 # --- judging by other figures -----------------------------------------------------------------
@@ -530,8 +520,10 @@ def _share_kept(result: Result) -> Finding:
     share = row["kept"]["HR@5"]
     if share is None or _crowd_helps(result).verdict != CONFIRMED:
         return Finding(CANNOT_TELL, "no gain of the non-private prior to keep")
-    words = f"share of the gain kept at {name}, minus {KEPT}"
-    return gains_over([_gap(words, share, row["headline"]["n_phones"], less=KEPT)])
+    mean, low, high = (f"{share[end]:.2f}" for end in ENDS)
+    words = f"share of the gain kept at {name} {mean} ({low} to {high})"
+    found = gains_over([_gap(words, share, row["headline"]["n_phones"], less=KEPT)])
+    return found._replace(evidence=words, decides=words)
 
 
 def _by_repeats(result: Result) -> Finding:
@@ -544,7 +536,8 @@ def _by_repeats(result: Result) -> Finding:
     evidence = f"{whole}; {different}"
     found = Finding(CANNOT_TELL, evidence, decides=str(different), n_users=n_users)
     if leads.verdict != CONFIRMED:
-        return found._replace(evidence=f"{evidence}; without a lead there is nothing to explain")
+        words = f"{evidence}; without a lead there is nothing to explain"
+        return found._replace(evidence=words, decides=leads.decides)
     if different.tells and different.high <= WORTH:
         return found._replace(verdict=CONFIRMED)
     return found._replace(verdict=NOT_CONFIRMED if stays.verdict == CONFIRMED else CANNOT_TELL)
@@ -557,7 +550,7 @@ def _by_stationarity(result: Result) -> Finding:
     if leads.verdict == CONFIRMED:
         return found
     words = f"{leads.evidence}; {found.evidence}; without a lead there is nothing to explain"
-    return found._replace(verdict=CANNOT_TELL, evidence=words)
+    return found._replace(verdict=CANNOT_TELL, evidence=words, decides=leads.decides)
 
 
 def _as_many_users_as_entries(result: Result) -> Finding:
@@ -611,7 +604,7 @@ def _window_helps(result: Result) -> Finding:
 
 # --- the claims -------------------------------------------------------------------------------
 
-Judge = Compare | Not | Both | By
+Judge = Compare | Both | By
 
 
 @dataclass(frozen=True)
@@ -722,7 +715,7 @@ _QUOTED = (
          "regular updates of user embeddings improve performance", where="{figure}"),
     Claim("fig4", "sr-od",
          Both(Compare(beats, "full rare", "sr-od"),
-              Not(Compare(beats, "global", "sr-od"))),
+              Compare(beats, "global", "sr-od"), but_not=True),
          "outperforms SR-od model in dynamical environment only if user embeddings are updated "
          "(Full and Rare regimes)", where="{figure}"),
     Claim("fig4", "alike", Compare(is_equivalent, "full", "rare", control="full global"),

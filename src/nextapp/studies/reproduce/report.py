@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -350,14 +352,15 @@ def _verdict_table(judged: Sequence[Verdict]) -> str:
     for mine in by_words.values():
         first = mine[0]
         where = "; ".join(dict.fromkeys(row["where"] for row in mine))
+        usual = statistics.mode(map(_compared, mine))
         rules = "; ".join(dict.fromkeys(row["rule"] for row in mine))
         before, heading = heading, "Claims of the paper" if first["of_paper"] else "Our questions"
         if heading != before:
             body += f"<tr class=heading><th colspan=2>{heading}</th></tr>"
         body += (
             f"<tr id='{first['claim']}'><td title='Rule: {escape(rules)}'>"
-            f"{_question(first)}<small>{escape(where)}</small></td>"
-            f"<td>{''.join(map(_evidence, mine))}</td></tr>"
+            f"{_question(first)}<small>{escape(where)}</small><small>{escape(usual)}</small></td>"
+            f"<td>{''.join(_evidence(row, usual) for row in mine)}</td></tr>"
         )
     return (
         "<table class=verdicts><thead><tr><th>claim</th><th>verdict, data, and the difference "
@@ -369,15 +372,27 @@ def _question(row: Verdict) -> str:
     return f"“{escape(row['words'])}”" if row["of_paper"] else escape(row["words"])
 
 
-def _evidence(row: Verdict) -> str:
-    """One line: the verdict, the data, the number of users, the difference and the ε spent."""
+_FIGURE = re.compile(r" (?=[+-]?[\d.]+ \()")  # the blank before a figure with its interval
+
+
+def _compared(row: Verdict) -> str:
+    """What the figure that decides compares; empty if it compares nothing."""
+    what, *figure = _FIGURE.split(row["decides"].replace(", HR@5", ""), maxsplit=1)
+    return what if figure else ""
+
+
+def _evidence(row: Verdict, usual: str) -> str:
+    """One line: the verdict, the data, the number of users, the difference and the ε spent.
+
+    What is compared stands there only if it is not the `usual`, which stands with the claim.
+    """
     who = _WHO[row["people"]]
     if row["n_users"] and row["people"] != "twin":
         of_all = f"/{row['of_users']:,}" if row["of_users"] else ""
         who = f"{row['n_users']:,}{of_all} {who}"
     turned = f"; but {row['opposed']}" if row["opposed"] else ""
     spent = f"; ε {row['spent']}" if row["spent"] else ""
-    decides = row["decides"].replace(", HR@5", "")
+    decides = row["decides"].replace(", HR@5", "").removeprefix(f"{usual} ")
     where = f"<a href='#{row['part']}'>{escape(row['data'])}</a> ({who})"
     return f"<p>{_badge(row)} {where}: {escape(decides + spent + turned)}</p>"
 
@@ -412,15 +427,10 @@ def _rules() -> str:
 
 def _small_print(record: Record) -> str:
     """A note for every figure, which stays with it outside the report."""
-    data = record["result"]["data"]
-    quick = f"; quick run{_smaller(record)}, do not quote" if record["quick"] else ""
+    data, model = record["result"]["data"], record["settings"].get("seqmf", {})
+    smaller = "".join(f" with {key} = {value}" for key, value in model.items())
+    quick = f"; quick run{smaller}, do not quote" if record["quick"] else ""
     return f"{data['name']}: {_KINDS[data['kind']]}{quick}"
-
-
-def _smaller(record: Record) -> str:
-    """What a quick part changes in the model itself."""
-    changed = record["settings"].get("seqmf", {})
-    return "".join(f" with {key} = {value}" for key, value in changed.items())
 
 
 _MAIN_TABLES = {"static": "preset authors", "dynamic": "mean over cycles", "phones": "answers",

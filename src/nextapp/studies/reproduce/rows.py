@@ -230,6 +230,7 @@ def _phones(base: str, result: Result) -> Iterator[Row]:
 def _new_phones(base: str, result: Result) -> Iterator[Row]:
     first, last = result["headline"]
     table = f"launches {first} to {last}"
+    gains = result["priors"]["non-private"]["headline"]["gain@5"]["low"] > 0
     for name, row in result["priors"].items():
         for part in row["bins"]:
             at = f"{part['from']} to {part['to']}"
@@ -242,7 +243,7 @@ def _new_phones(base: str, result: Result) -> Iterator[Row]:
         for figure in ("HR@1", "HR@3", "HR@5", "gain@5"):
             ends = _interval(headline[figure])
             yield Row(table, name, figure, *ends, headline["n_phones"])
-        ends = _interval(kept)
+        ends = _interval(kept if gains else None)  # there is no share of no gain
         yield Row(table, name, "share of the gain@5 kept", *ends, headline["n_phones"])
         if name in result["guarantees"]:
             epsilon = result["guarantees"][name]["epsilon"]

@@ -30,7 +30,7 @@ from nextapp.data.log import LaunchLog
 from nextapp.evaluation.dynamic_environment import Courses
 from nextapp.predictors import CEILING
 from nextapp.predictors.training import Training
-from nextapp.progress import Progress
+from nextapp.progress import Progress, named
 from nextapp.settings import unknown
 from nextapp.storage import write_atomically
 from nextapp.studies import dynamic, new_phones, phones_needed
@@ -103,11 +103,6 @@ def _models(part: Part) -> list[str]:
     return [*models, CEILING] if models and not part.source.real else models
 
 
-def _named(name: str, report: Progress) -> Progress:
-    """The same report, with a name before what is being done."""
-    return lambda what, done, total: report(f"{name}: {what}", done, total)
-
-
 # --- parts on logs ----------------------------------------------------------------------------
 
 
@@ -128,7 +123,7 @@ def static(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict[
             {**values, "data": part.source.where, "preset": preset, "models": _models(part),
              "seed": part.seed}
         )  # fmt: skip
-        show = _named(preset, report)
+        show = named(preset, report)
         repeated = RepeatedTuning(log, experiment, n_tunings, budgets, show, scratch)
         found = repeated.run([(AT_THE_AUTHORS_SETTINGS, authors)])
         found["settings"]["data"] = part.source.as_values()["where"]
@@ -175,11 +170,11 @@ def in_cycles(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> di
     settings: dict[str, Any] = {USUAL: training_values(usual.seqmf)}
     alone = replace(usual, models=())
     if trials:
-        report_tuning = _named(TUNED, report)
+        report_tuning = named(TUNED, report)
         found[TUNED], settings[TUNED] = _tune_by_halves(alone, log, trials, report_tuning)
     if authors:
         as_authors = _as_the_authors(alone, authors)
-        found[AUTHORS] = dynamic.run(as_authors, log, _named(AUTHORS, report))
+        found[AUTHORS] = dynamic.run(as_authors, log, named(AUTHORS, report))
         settings[AUTHORS] = training_values(as_authors.seqmf)
     rivals = {name: found[USUAL].courses.by_user[name] for name in usual.models}
     main = TUNED if trials else USUAL

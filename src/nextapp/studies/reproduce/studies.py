@@ -25,7 +25,7 @@ from nextapp.model import (
 )
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import Mechanism
-from nextapp.progress import Progress, silent
+from nextapp.progress import Progress, named, silent
 from nextapp.randomness import KeyedBits
 from nextapp.studies import dynamic
 from nextapp.studies.dynamic import DynamicExperiment
@@ -233,11 +233,7 @@ def run_windows(
     for days in (0.0, *windows):
         name = f"{days:g} days" if days else ALL
         alone = replace(experiment, regimes=("full",), models=(), mechanisms=(), window=days)
-
-        def report_window(what: str, done: int, total: int, name: str = name) -> None:
-            report(f"{name}: {what}", done, total)
-
-        result = dynamic.run(alone, log, report_window)
+        result = dynamic.run(alone, log, named(name, report))
         by_user[name] = result.courses.by_user["full"]
         rows[name] = {"n_launches": len(launches_in_window(clean, days))}
         cycles = [{"n_users_asked": each.n_users} for each in result.cycles.parts]
