@@ -6,7 +6,8 @@
 Users of a log are cut into groups of equal size by a number of the part that is learnt from:
 launches, apps, or the share of launches that repeat the one before. For every group: HR@1 of
 nextapp and of the best simple rival of the whole log, and how far nextapp is ahead, means over
-users with 95 % intervals over users. Preset honest, split fraction:0.8,0,0.2.
+users with 95 % intervals over users, in groups of ten or more. Preset honest, split
+fraction:0.8,0,0.2.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from nextapp.data.loading import read_log
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import evaluate, exam, find_preset
 from nextapp.studies.experiment import Experiment
-from nextapp.table import bootstrap_means, interval
+from nextapp.table import FEWEST, bootstrap_means, interval
 
 RIVALS = ("mru", "mfu", "sr", "sr-od")
 SPLIT = "fraction:0.8,0,0.2"
@@ -48,20 +49,31 @@ def traits(history: LaunchLog, users: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def measured(values: np.ndarray, seed: int) -> list[float]:
+    """The mean of a group, with its interval if that is of enough people."""
     low, high = interval(bootstrap_means(values[:, None], seed))
-    return [float(values.mean()), float(low[0]), float(high[0])]
+    ends = [float(low[0]), float(high[0])] if len(values) >= FEWEST else []
+    return [float(values.mean()), *ends]
 
 
 def last_less_first(
     values: np.ndarray, first: np.ndarray, last: np.ndarray, seed: int
 ) -> list[float]:
-    """The mean of the last group less that of the first; the groups are drawn independently."""
+    """The mean of the last group less that of the first; the groups are drawn independently.
+
+    The interval is left out if a group has too few people for one.
+    """
     drawn = [
         bootstrap_means(values[part][:, None], seed + number)[:, 0]
         for number, part in enumerate((first, last))
     ]
     low, high = interval(drawn[1] - drawn[0])
-    return [float(values[last].mean() - values[first].mean()), float(low), float(high)]
+    ends = [float(low), float(high)] if min(len(first), len(last)) >= FEWEST else []
+    return [float(values[last].mean() - values[first].mean()), *ends]
+
+
+def words(found: list[float], form: str = ".3f") -> str:
+    mean, *ends = (format(value, form) for value in found)
+    return f"{mean} ({' to '.join(ends)})" if ends else mean
 
 
 def groups(source: str, n_groups: int, seed: int) -> dict[str, Any]:
@@ -116,12 +128,11 @@ def main() -> None:
         print(f"\n{name}: {result['n_users']} users; best simple rival in HR@1: {result['rival']}")
         print(f"users for whom nextapp is below: {result['worse_than']}")
         print(f"HR@1 of single users, quantiles 0 .1 .5 .9 1: {result['quantiles']}")
-        for trait, (mean, low, high) in result["last_less_first"].items():
-            print(f"{trait}, last group less first: {mean:+.3f} ({low:+.3f} to {high:+.3f})")
+        for trait, gap in result["last_less_first"].items():
+            print(f"{trait}, last group less first: {words(gap, '+.3f')}")
         for row in result["rows"]:
             cells = " ".join(
-                f"{key} {row[key][0]:.3f} ({row[key][1]:.3f} to {row[key][2]:.3f})"
-                for key in ("nextapp", "alone", "rival", "ahead")
+                f"{key} {words(row[key])}" for key in ("nextapp", "alone", "rival", "ahead")
             )
             print(f"{row['trait']} {row['from']:g}-{row['to']:g} ({row['n_users']}) {cells}")
     if given.json:

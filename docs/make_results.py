@@ -417,8 +417,8 @@ def _rows(found: Mapping[str, Any], keys: str = "") -> Iterator[tuple[str, dict[
 
 def _number(value: Any) -> str:
     if isinstance(value, list):
-        is_interval = len(value) == 3 and value[1] <= value[0] <= value[2]
-        return _cell("", value) if is_interval else ", ".join(map(_number, value))
+        is_measured = len(value) == 1 or (len(value) == 3 and value[1] <= value[0] <= value[2])
+        return _cell("", value) if is_measured else ", ".join(map(_number, value))
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

@@ -220,8 +220,7 @@ ABOUT_RULES = (
     f"training without privacy does not beat these, the verdict is '{NO_GAIN}', unless the "
     f"mechanism does harm. The same control applies to SeqMF's comparable quality and to "
     f"regimes that are alike. Nor has QHarmony the best trade-off where it does not beat both.",
-    f"Below {FEWEST_PREDICTIONS} predictions the figures are chance. A quick run has few trials "
-    "and seeds: it shows figures and no verdicts.",
+    f"Below {FEWEST_PREDICTIONS} predictions the figures are chance.",
 )
 
 

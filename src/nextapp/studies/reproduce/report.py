@@ -474,7 +474,7 @@ def _reading(record: Record) -> str:
             "Best in bold, second best underlined; below each value its interval "
             f"({intervals}; for MF and SeqMF over tunings too), and in italics the paper's. The "
             "controls and the ceiling, in italics, are not ranked: 'Q frozen' is SeqMF with Q at "
-            "its random start; the ceiling is no rival: it knows the odds behind synthetic phones."
+            "its random start; the ceiling knows the odds behind synthetic phones."
         )
     mean = "Mean over cycles. " if record["kind"] == "dynamic" else ""
     return f"{mean}Intervals: {result['intervals']}." if "intervals" in result else ""
