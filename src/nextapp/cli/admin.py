@@ -228,7 +228,7 @@ def close_round(data: Path) -> None:
 def drain(data: Path, end: bool) -> None:
     """Take no more reports: phones retry later. Rounds still close."""
     with closing(folders.open_vault(data)) as vault:
-        vault.drain(not end)
+        vault.database.wish(drain=not end)
     screen.out.print("reports are taken again" if end else "no more reports are taken")
 
 

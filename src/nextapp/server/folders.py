@@ -356,7 +356,7 @@ def status(folder: Path, now: float) -> dict[str, Any]:
             "round": {key: value for key, value in asdict(round).items() if value != math.inf},
             "devices": vault.devices.count(),
             "codes": len(vault.devices.codes(now)),
-            "draining": vault.drains(),
+            "draining": bool(vault.database.wishes().get("drain")),
             "mechanism": mechanism.name,
             "epsilon": mechanism.guarantee.epsilon,
             "accounting": asdict(coordinator.accounting),

@@ -18,7 +18,7 @@ import random
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -168,7 +168,7 @@ class Gateway:
         self._commits: GroupCommit | None = None
         self._asking = Allowance(self.limits.device_burst, self.limits.device_seconds)
         self._downloads = Allowance(self.limits.download_bytes, 1.0 / self.limits.download_rate)
-        self._draining = False
+        self._draining, self._asked_until = False, math.inf
         self._refused: tuple[float, str] | None = None  # the last report, if the disk refused it
         self._enrolments = Allowance(self.limits.enrol_burst, self.limits.enrol_seconds)
         self._wrong_codes = Allowance(self.limits.address_burst, self.limits.address_seconds)
@@ -199,7 +199,10 @@ class Gateway:
             await self._routes(scope, receive, send)
 
     def refresh(self) -> None:
-        """Hand out the vault's current broadcast from now on."""
+        """Follow the vault: hand out its current broadcast from now on, if phones may have it."""
+        wishes = self.vault.database.wishes()
+        self._draining = bool(wishes.get("drain"))
+        self._asked_until = wishes.get("asked_until", math.inf)
         round = self.vault.round()
         if round is None:
             return
@@ -214,8 +217,14 @@ class Gateway:
     @property
     def is_open(self) -> bool:
         """Whether phones are asked for reports."""
-        published = self._published
-        return published is not None and published.state.asks and not self._draining
+        with suppress(Refusal):
+            return bool(self._open_round())
+        return False
+
+    @property
+    def _is_cut_off(self) -> bool:
+        """Whether the coordinator of several gateways may have gone on without this one."""
+        return self._clock() > self._asked_until
 
     def _open_round(self) -> PublishedRound:
         """The round that phones are asked to report in.
@@ -229,7 +238,7 @@ class Gateway:
         if published is None:
             raise _no_round()
         round = published.state
-        if round.asks:
+        if round.asks and not self._is_cut_off:
             return published
         left, grace = round.ends - self._clock(), round.rules.grace
         # Random, or all phones refused during the grace would come back in the same second.
@@ -253,7 +262,6 @@ class Gateway:
             await asyncio.sleep(_FOLLOW_SECONDS)
             try:
                 await asyncio.to_thread(self.refresh)
-                self._draining = await asyncio.to_thread(self.vault.drains)
                 if time.monotonic() - forgotten > _ORDER_SECONDS:
                     await asyncio.to_thread(self.vault.forget_order)
                     forgotten = time.monotonic()
@@ -462,12 +470,15 @@ class Gateway:
 
     def why_not_ready(self) -> str | None:
         """Why no report can be taken now, or None: shown by the last report, or by a probe."""
-        if self._published is None:
-            return "no round has been published here yet"
-        if self._published.state.closed:
-            return f"round {self._published.round} has closed and the next one is not open yet"
-        if self._draining:
-            return "the operator has asked for no more reports"
+        round = self._published and self._published.state
+        for is_so, words in (
+            (round is None, "no round has been published here yet"),
+            (round and round.closed, "the last round has closed and the next one is not open yet"),
+            (self._draining, "the operator has asked for no more reports"),
+            (self._is_cut_off, "the coordinator has not asked in time: it may go on without this"),
+        ):
+            if is_so:
+                return words
         refused = self._refused
         if refused is not None and time.monotonic() - refused[0] < _REFUSED_SECONDS:
             return f"the disk takes no report: {refused[1]}"

@@ -438,13 +438,6 @@ class Vault:
 
     # The operator
 
-    def drain(self, drains: bool = True) -> None:
-        """Let whoever takes reports take none, until this is ended."""
-        self.database.wish(drain=drains)
-
-    def drains(self) -> bool:
-        return bool(self.database.wishes().get("drain"))
-
     def check(self, *, leave_damaged: bool = False) -> None:
         """Read all of it; raises `VaultDamaged` where it is not what was written.
 

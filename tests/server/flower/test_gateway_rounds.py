@@ -18,6 +18,7 @@ from nextapp.randomness import KeyedBits
 from nextapp.server.federation import Coordinator
 from nextapp.server.flower.gateway_rounds import Answer, CannotAnswer, Driver, Letter, Pace, answer
 from nextapp.server.folders import gateway_identity
+from nextapp.server.gateway import Gateway
 from nextapp.server.vault import Outcome, RoundRules, Submission, Vault
 from nextapp.wire import Broadcast, Buckets, History, ModelSettings, ReportRequest
 
@@ -77,6 +78,7 @@ class ByHand:
 
     def __init__(self, *regions):
         self.regions = regions
+        self.clock = Clock()
         self.box = []
         self.letters = []
 
@@ -88,7 +90,8 @@ class ByHand:
         self.letters.append((address, letter))
         if region.reached:
             try:
-                got = answer(letter, region.vault, 1e9)
+                letter = Letter.of(letter.words())
+                got = answer(letter, region.vault, self.clock())
             except CannotAnswer as refusal:
                 got = str(refusal)
             if letter.kind == "open" and isinstance(got, Answer) and not got.round.closed:
@@ -254,6 +257,45 @@ def test_a_region_that_is_gone_for_good_delays_no_round_by_more_than_the_patienc
     assert clock() - began < 60 + 2  # its deadline, since the goal is out of reach
     far.reached = True
     assert drives.run_round().n_reports == 20
+
+
+def test_a_region_that_is_cut_off_asks_no_phone_for_a_report_that_may_not_count(tmp_path):
+    """It did so for as long as it lasted, and said that it was ready; the round went on without."""
+    near, far = Region(tmp_path / "a", range(7)), Region(tmp_path / "b", range(7, 20))
+    post, poll, patience = ByHand(near, far), 30.0, 120.0
+    coordinator = Coordinator.start(new_server(), tmp_path / "c")
+    drives, _, clock = driver(
+        coordinator, post, goal=100, seconds=3600.0, poll=poll, patience=patience
+    )
+    post.clock, cut = clock, clock() + 600.0
+    gateways = [Gateway(each.vault, clock=clock, one_of_many=True) for each in (near, far)]
+    seen = []
+
+    def look(seconds):
+        clock.sleep(seconds)
+        far.reached = clock() < cut
+        for gateway in gateways:
+            gateway.refresh()
+        seen.append((clock(), *(gateway.is_open for gateway in gateways)))
+
+    drives._sleep = look
+    assert drives.run_round().n_reports == 7
+    asked = [(when, far) for when, near, far in seen if near]
+    assert asked[-1][0] > 1e9 + 3590  # until the deadline
+    last = max(when for when, far in asked if far)
+    assert cut < last <= cut + poll + 2 * patience
+    assert all(far for when, far in asked if when < cut)  # and not only in between
+    gateways[0].refresh()
+    assert "has closed" in gateways[0].why_not_ready()
+    assert "coordinator" in gateways[1].why_not_ready()
+    (report,) = reports_of(far.vault.broadcast(), [20])  # drawn before it was cut off
+    late = [Submission(unsigned_token("late"), report.round, report.payload)]
+    assert far.vault.admit(late) == [Outcome.ACCEPTED]
+    drives._sleep = clock.sleep
+    far.reached = True
+    assert drives.run_round().n_reports == 20
+    gateways[1].refresh()
+    assert gateways[1]._published.round == 1
 
 
 def test_a_coordinator_that_starts_again_keeps_the_deadline_of_the_open_round(tmp_path):

@@ -24,13 +24,6 @@ from nextapp.server.folders import VAULT, create_or_resume, lock_folder
 from nextapp.server.vault import Reduced, Round, Vault
 from nextapp.wire import TokenKey
 
-_TYPES = {
-    "keys": "query.keys",
-    "open": "train.open",
-    "count": "query.count",
-    "close": "train.close",
-}
-
 
 class GridPost:
     """Letters over a grid. An address is a node number; a message lives for `seconds`."""
@@ -47,7 +40,7 @@ class GridPost:
         message = Message(
             RecordDict({"letter": ConfigRecord(letter.words())}),
             dst_node_id=address,
-            message_type=_TYPES[letter.kind],
+            message_type=f"query.{letter.kind}",
             ttl=self._seconds,
             group_id=str(letter.round.number),
         )
@@ -102,8 +95,7 @@ coordinator.main()(_coordinate)
 def _answer_message(message: Message, context: Context) -> Message:
     """What the vault of the gateway on the same machine answers to a letter."""
     data = Path(str(context.node_config["data"]))
-    kind = message.metadata.message_type.partition(".")[2]
-    letter = Letter.of(kind, message.content.config_records["letter"])
+    letter = Letter.of(message.content.config_records["letter"])
     with closing(Vault(data / VAULT, busy_seconds=30.0)) as vault:
         found = answer(letter, vault, time.time())
     words: dict[str, str | float] = {
@@ -119,7 +111,5 @@ def _answer_message(message: Message, context: Context) -> Message:
 
 
 gateway = ClientApp()
-gateway.train("open")(_answer_message)
-gateway.query("keys")(_answer_message)
-gateway.query("count")(_answer_message)
-gateway.train("close")(_answer_message)
+for kind in ("keys", "open", "count", "close"):
+    gateway.query(kind)(_answer_message)

@@ -7,6 +7,7 @@ is waited for longer than `Pace.patience`: one that is lost costs its reports of
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -28,19 +29,23 @@ class Letter:
     open: hand this broadcast to phones and take their reports, by these rules.
     count: how many reports are there? The round's deadline may have moved.
     close: take no more reports for this round, and give their sum.
+
+    Phones are asked for reports for so many ``seconds`` from then on: a gateway that hears no more
+    is cut off, and the round may close without it.
     """
 
     kind: Literal["keys", "open", "count", "close"]
     round: Round
     broadcast: bytes = b""
+    seconds: float = math.inf
 
     def words(self) -> dict[str, Any]:
         """Plain values of one level, as Flower carries them."""
-        return {"round": self.round.words, "broadcast": self.broadcast}
+        return {**vars(self), "round": self.round.words}
 
     @classmethod
-    def of(cls, kind: Any, words: Mapping[str, Any]) -> Letter:
-        return cls(kind, Round.of(words["round"]), words["broadcast"])
+    def of(cls, words: Mapping[str, Any]) -> Letter:
+        return cls(**{**words, "round": Round.of(words["round"])})
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,7 @@ def answer(letter: Letter, vault: Vault, now: float) -> Answer:
     if round is None or round.number != number:
         at = "has had no round yet" if round is None else f"is at round {round.number}"
         raise CannotAnswer(f"gateway {gateway} {at}, and was asked about round {number}.")
+    vault.database.wish(asked_until=now + letter.seconds)
     if letter.kind == "count":
         vault.set_round(letter.round)
     if letter.kind == "close":
@@ -276,9 +282,10 @@ class Driver:
         return any(listed & set(answer.keys) for answer in counts)
 
     def _next(self, known: _Known, round: Round, broadcast: bytes) -> Letter:
+        seconds = self.pace.poll + 2 * self.pace.patience  # the next one comes before
         if known.answered:
-            return Letter("count", round)
-        return Letter("open", round, broadcast)
+            return Letter("count", round, seconds=seconds)
+        return Letter("open", round, broadcast, seconds)
 
     def _tallies(self, round: Round) -> list[Reduced]:
         """Close the round everywhere; the sums that come back in time, one a gateway."""
