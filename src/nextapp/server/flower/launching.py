@@ -32,7 +32,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
@@ -315,13 +315,12 @@ def members(folder: Path) -> list[int]:
 def end_members(folder: Path) -> int:
     """End all processes of the federation in `folder` at once; how many there were."""
     ended: set[int] = set()
-    while left := [pid for pid in members(folder) if pid not in ended]:  # they may start others
+    while left := members(folder):  # they may start others, and take a moment to end
         for pid in left:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
         ended.update(left)
+        time.sleep(0.01)
     return len(ended)
 
 
