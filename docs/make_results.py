@@ -64,7 +64,7 @@ def tables_of(rows: Iterable[Row]) -> Tables:
 
 def summary(results: Mapping[str, Any]) -> dict[str, Any]:
     """What docs/results/reproduction.json keeps of a results.json."""
-    left_out = ("of_paper", "words", "where", "quick", "evidence", "on", "kind_of_data")
+    left_out = ("of_paper", "words", "where", "quick", "kind_of_data")
     return {
         "verdicts": [
             {key: value for key, value in row.items() if key not in left_out}

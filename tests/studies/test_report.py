@@ -50,7 +50,7 @@ def test_every_row_that_spends_names_epsilon_reports_and_total():
 
 def test_the_terminal_names_the_budget_beside_a_verdict_on_reports():
     row = {"claim": "fig5-level", "verdict": "confirmed", "of_paper": True, "opposed": "",
-           "on": "on the twin", "evidence": "a − b", "spent": "4.5×3 = 13.5"}  # fmt: skip
+           "data": "LSApp", "people": "twin", "decides": "a − b"}  # fmt: skip
     for spent, words in (("4.5×3 = 13.5", "a − b; ε 4.5×3 = 13.5"), ("", "a − b")):
         assert _verdicts([row | {"spent": spent}]).rows[0][2] == words
 
@@ -151,8 +151,6 @@ def test_a_verdict_says_whose_launches_they_are_and_people_with_clocks_come_firs
     assert [row["people"] for row in rows] == [
         "people with clocks", "twin", "people without clocks",
     ]  # fmt: skip
-    assert rows[0]["on"] == "on the log phones, people with clocks"
-    assert rows[2]["on"].endswith("its times are made up, so the sessions are ours")
     data = {**records["a"]["result"]["data"], "said": "A log."}
     assert "only the order of launches" in report._data({"a": {"result": {"data": data}}})
 
@@ -160,10 +158,10 @@ def test_a_verdict_says_whose_launches_they_are_and_people_with_clocks_come_firs
 def test_synthetic_phones_that_are_no_twin_are_not_called_one():
     """New phones are studied on a fleet where LSApp is not given; it was called LSApp's twin."""
     fleet = source("lsapp", "synthetic:fleet,phones=100000", None).as_values()
-    assert report._on(fleet, "new-phones") == "on synthetic phones"
+    assert report._people({"result": {"data": fleet}}) == "synthetic phones"
     assert "LSApp file not given: replaced by other synthetic phones" in fleet["said"]
     twin = source("lsapp", "synthetic:lsapp", None).as_values()
-    assert report._on(twin, "static") == "on the twin"
+    assert report._people({"result": {"data": twin}}) == "twin"
 
 
 def test_what_most_lines_of_a_claim_compare_stands_once_with_the_claim():

@@ -364,7 +364,7 @@ def test_a_log_is_played_in_every_part_and_never_called_the_papers(reproduced, f
     results = json.loads((out / "results.json").read_text())
     rows = [row for row in results["verdicts"] if row["kind_of_data"] == "log"]
     assert {row["part"] for row in rows} == {f"{name}@my-log" for name in ON_LOGS}
-    assert {row["on"] for row in rows} == {"on the log my-log, people with clocks"}
+    assert {(row["data"], row["people"]) for row in rows} == {("my-log", "people with clocks")}
     mine = results["parts"]["table1@my-log"]["result"]["presets"]["honest"]
     ready = exam(read_log(files["log"]), Split.parse("fraction:0.8,0,0.2"), find_preset("honest"))
     asked = evaluate(ready, [MRU()], 0).marks[0].by_user.mean(axis=0)

@@ -109,11 +109,11 @@ def _verdicts(rows: list[dict[str, object]]) -> Table:
     marks: dict[str, Mark] = {CONFIRMED: "good", NOT_CONFIRMED: "bad"}
     cells = []
     for row in rows:
-        mark, evidence = marks.get(str(row["verdict"]), "unsure"), row["evidence"]
+        mark, decides = marks.get(str(row["verdict"]), "unsure"), row["decides"]
         if row["spent"]:
-            evidence = f"{evidence}; ε {row['spent']}"
+            decides = f"{decides}; ε {row['spent']}"
         if row["opposed"]:
-            mark, evidence = "unsure", f"{evidence}. But {row['opposed']}"
-        verdict = Marked(f"{verdict_words(row)}, {row['on']}", mark)
-        cells.append([row["claim"], verdict, evidence])
-    return Table.of_text(["claim", "verdict", "what the numbers say"], cells)
+            mark, decides = "unsure", f"{decides}. But {row['opposed']}"
+        verdict = Marked(f"{verdict_words(row)}: {row['data']}, {row['people']}", mark)
+        cells.append([row["claim"], verdict, decides])
+    return Table.of_text(["claim", "verdict", "the difference that decides"], cells)

@@ -42,8 +42,6 @@ KEPT = 0.7  # share of the non-private gain
 ABOUT = 2.0  # factor within which a number is about another
 MUCH_COSTLIER = 2.0  # ratio of "much more computationally costly"
 PROHIBITIVE = 1.0  # milliseconds of a phone for one prediction
-FITTED = ("static", "round")
-"""Kinds of parts that a twin can stand in for: it was fitted to hit rates of Tables 1 and 2."""
 FLEET_CONTROLS = ("frozen", "zero", "noise")
 RIVALS = "mru mfu sr sr-od mf"
 REPAIRED = "harmony"  # QHarmony with a public clip and nothing in the clear
@@ -96,19 +94,18 @@ class Gap(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """``evidence`` has the most important figures.
+    """``decides`` is the figure that decides, measured on ``n_users``.
 
-    ``decides`` is the one figure that decides, measured on ``n_users``. ``opposed``: which other
-    settings give the opposite verdict; empty if none do. ``settings`` has the verdict and the
-    figure that decides with each of the settings, by their name, the main ones first.
+    ``opposed``: which other settings give the opposite verdict; empty if none do. ``settings`` has
+    the verdict and the figure that decides with each of the settings, by their name, the main ones
+    first.
     """
 
     verdict: str
-    evidence: str
+    decides: str
+    n_users: int | None = None
     opposed: str = ""
     settings: Mapping[str, tuple[str, str]] = {}
-    decides: str = ""
-    n_users: int | None = None
 
 
 def verdict_words(row: Mapping[str, Any]) -> str:
@@ -138,14 +135,12 @@ class Rule:
     refuted: Callable[[Gap, float], bool]
 
     def __call__(self, gaps: Sequence[Gap]) -> Finding:
-        evidence = "; ".join(map(str, _strongest(gaps)))
         if not gaps:
             return Finding(CANNOT_TELL, "not measured")
-        users = min(gap.n_users for gap in gaps)
         closest = str(min(gaps, key=lambda gap: gap.low))
-        found = Finding(CANNOT_TELL, evidence, decides=closest, n_users=users)
+        found = Finding(CANNOT_TELL, closest, min(gap.n_users for gap in gaps))
         if not all(gap.tells for gap in gaps):
-            return found._replace(evidence=f"{evidence} [{count(users, 'user')}]")
+            return found
         if all(self.shown(gap, self.margin) for gap in gaps):
             return found._replace(verdict=CONFIRMED)
         if against := [gap for gap in gaps if self.refuted(gap, self.margin)]:
@@ -224,14 +219,6 @@ ABOUT_RULES = (
 )
 
 
-def _strongest(gaps: Sequence[Gap]) -> list[Gap]:
-    """All gaps if there are at most four; else those in HR@5 and the two lowest."""
-    if len(gaps) <= 4:
-        return list(gaps)
-    lowest = sorted(gaps, key=lambda gap: gap.low)[:2]
-    return [gap for gap in gaps if gap in lowest or gap.name.endswith("HR@5")]
-
-
 def all_of(findings: Sequence[Finding]) -> Finding:
     """Confirmed if all findings are; not confirmed if any is not confirmed."""
     verdicts = [finding.verdict for finding in findings]
@@ -239,8 +226,7 @@ def all_of(findings: Sequence[Finding]) -> Finding:
     verdict = next(verdict for verdict in order if verdict in verdicts)
     decides = next(finding.decides for finding in findings if finding.verdict == verdict)
     users = min((each.n_users for each in findings if each.n_users is not None), default=None)
-    evidence = "; ".join(finding.evidence for finding in findings)
-    return Finding(verdict, evidence, decides=decides, n_users=users)
+    return Finding(verdict, decides, users)
 
 
 def over_tunings(main: Finding, others: Mapping[str, Finding], settings: str = "") -> Finding:
@@ -249,32 +235,16 @@ def over_tunings(main: Finding, others: Mapping[str, Finding], settings: str = "
     `settings` describes those of the main verdict. If the main verdict is `CANNOT_TELL`, others are
     opposed if they contradict each other.
     """
-    if not others:
-        return main._replace(settings={settings: _short(main)}) if settings else main
-    evidence = f"{main.evidence} [{settings}]" if settings else main.evidence
-    each = {name: _short(finding) for name, finding in {settings: main, **others}.items()}
-    found = main._replace(evidence=evidence, settings=each)
-    by_verdict = _by_verdict(others)
-    if {CONFIRMED, NOT_CONFIRMED} <= {main.verdict, *by_verdict}:
-        turned = (
-            f"{verdict} with {', '.join(names)}"
-            for verdict, names in by_verdict.items()
-            if verdict in ANSWERS and verdict != main.verdict
-        )
-        return found._replace(opposed="; ".join(turned))
-    same = len(by_verdict.get(main.verdict, ()))
-    return found._replace(evidence=f"{evidence} (the same with {same} of {len(others)} others)")
-
-
-def _short(finding: Finding) -> tuple[str, str]:
-    return finding.verdict, finding.decides or finding.evidence
-
-
-def _by_verdict(findings: Mapping[str, Finding]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for name, finding in findings.items():
-        found.setdefault(finding.verdict, []).append(name)
-    return found
+    if not (others or settings):
+        return main
+    each = {settings: main, **others}
+    turned = []
+    if ANSWERS.keys() <= {finding.verdict for finding in each.values()}:
+        for verdict in ANSWERS.keys() - {main.verdict}:
+            names = [name for name, finding in others.items() if finding.verdict == verdict]
+            turned.append(f"{verdict} with {', '.join(names)}")
+    found = {name: (finding.verdict, finding.decides) for name, finding in each.items()}
+    return main._replace(opposed="; ".join(sorted(turned)), settings=found)
 
 
 Result = Mapping[str, Any]
@@ -311,8 +281,7 @@ class Compare:
             found = self._with_control(found, result)
         edge = [name for name in f"{self.firsts} {self.seconds}".split() if _at_edge(result, name)]
         note = f"; rate at the edge: {', '.join(edge)}" if edge else ""
-        decides = found.decides + note
-        return found._replace(evidence=found.evidence + note, decides=decides)
+        return found._replace(decides=found.decides + note)
 
     def _with_control(self, found: Finding, result: Result) -> Finding:
         gap_of = _static_gap if self.preset else cycle_gap
@@ -320,10 +289,9 @@ class Compare:
         trained, *untrained = self.control.split()
         control = beats([gap_of(table, trained, name, "HR@5") for name in untrained])
         if control.verdict != CONFIRMED:
-            evidence = f"{found.evidence}; {control.evidence}"
             tells = control.verdict == NOT_CONFIRMED or found.verdict == CONFIRMED
             verdict = NO_GAIN if tells else CANNOT_TELL
-            return found._replace(verdict=verdict, evidence=evidence, decides=control.decides)
+            return found._replace(verdict=verdict, decides=control.decides)
         pairs = product(self.firsts.split(), untrained)
         return all_of([found, gains_over([gap_of(table, *pair, "HR@5") for pair in pairs])])
 
@@ -437,16 +405,12 @@ class By:
 
 
 def _activity_balanced(result: Result) -> Finding:
-    users = {key: np.asarray(result[key]["n_users"], float) for key in ("by_day", "by_cycle")}
-    if len(users["by_cycle"]) < FEWEST:
-        return Finding(CANNOT_TELL, f"only {len(users['by_cycle'])} cycles")
-    days, cycles = (float(counts.std() / counts.mean()) for counts in users.values())
-    return Finding(
-        CONFIRMED if cycles <= BALANCED else NOT_CONFIRMED,
-        f"the standard deviation of active users is {cycles:.0%} of their mean over cycles, and "
-        f"{days:.0%} over days",
-        decides=f"{cycles:.0%} of the mean over cycles",
-    )
+    users = np.asarray(result["by_cycle"]["n_users"], float)
+    if len(users) < FEWEST:
+        return Finding(CANNOT_TELL, f"only {len(users)} cycles")
+    spread = float(users.std() / users.mean())
+    verdict = CONFIRMED if spread <= BALANCED else NOT_CONFIRMED
+    return Finding(verdict, f"{spread:.0%} of the mean over cycles")
 
 
 def _within_budget(name: str, result: Result) -> Finding:
@@ -455,13 +419,9 @@ def _within_budget(name: str, result: Result) -> Finding:
     if privacy["n_rounds"] == 0:
         return Finding(CANNOT_TELL, "too few cycles for a round of training: no phone reported")
     if spent is None:
-        return Finding(NOT_CONFIRMED, f"{name}: {privacy['promise']}", decides="no finite ε")
-    return Finding(
-        CONFIRMED if spent <= epsilon + 1e-9 else NOT_CONFIRMED,
-        f"{name}: ε = {epsilon:g} per report; the phone with the most reports spends "
-        f"ε = {spent:g} over the run",
-        decides=f"ε = {spent:g} spent, {epsilon:g} promised",
-    )
+        return Finding(NOT_CONFIRMED, f"no finite ε: {privacy['promise']}")
+    verdict = CONFIRMED if spent <= epsilon + 1e-9 else NOT_CONFIRMED
+    return Finding(verdict, f"ε = {spent:g} spent, {epsilon:g} promised")
 
 
 def _gains(result: Result, name: str) -> list[Gap]:
@@ -501,8 +461,8 @@ def _one_of(candidates: Sequence[Sequence[Gap]]) -> Finding:
     best_first = sorted(candidates, key=lambda gaps: -min(gap.low for gap in gaps))
     findings = [beats(gaps) for gaps in best_first]
     order = (CONFIRMED, CANNOT_TELL, NOT_CONFIRMED)
-    found = min(findings, key=lambda each: order.index(each.verdict), default=beats([]))
-    return found._replace(evidence="; ".join(each.decides for each in findings) or "not run")
+    not_run = Finding(CANNOT_TELL, "not run")
+    return min(findings, key=lambda each: order.index(each.verdict), default=not_run)
 
 
 def _crowd_helps(result: Result) -> Finding:
@@ -527,29 +487,22 @@ def _share_kept(result: Result) -> Finding:
 
 def _by_repeats(result: Result) -> Finding:
     """Whether the lead of SR over SeqMF is gone where the last app is left out of the ranking."""
-    n_users = most_users(result)
-    whole, behind = cycle_gap(result, "sr", "seqmf"), result["different"]
-    mean, low, high = (-_number(behind[end]) for end in ("mean", "high", "low"))
+    leads, n_users = gains_over([cycle_gap(result, "sr", "seqmf")]), most_users(result)
+    mean, low, high = (-_number(result["different"][end]) for end in ("mean", "high", "low"))
     different = Gap("sr − seqmf on the next different app, HR@5", mean, low, high, n_users)
-    leads, stays = gains_over([whole]), gains_over([different])
-    evidence = f"{whole}; {different}"
-    found = Finding(CANNOT_TELL, evidence, decides=str(different), n_users=n_users)
-    if leads.verdict != CONFIRMED:
-        words = f"{evidence}; without a lead there is nothing to explain"
-        return found._replace(evidence=words, decides=leads.decides)
+    stays = gains_over([different])
+    if leads.verdict != CONFIRMED:  # without a lead there is nothing to explain
+        return leads._replace(verdict=CANNOT_TELL)
     if different.tells and different.high <= WORTH:
-        return found._replace(verdict=CONFIRMED)
-    return found._replace(verdict=NOT_CONFIRMED if stays.verdict == CONFIRMED else CANNOT_TELL)
+        return stays._replace(verdict=CONFIRMED)
+    return stays._replace(verdict=NOT_CONFIRMED if stays.verdict == CONFIRMED else CANNOT_TELL)
 
 
 def _by_stationarity(result: Result) -> Finding:
     """Whether older transitions are worth as much to SR as newer ones."""
     leads = gains_over([cycle_gap(result, "sr", "seqmf")])
     found = is_equivalent([cycle_gap(result, "sr-newer", "sr-older")])
-    if leads.verdict == CONFIRMED:
-        return found
-    words = f"{leads.evidence}; {found.evidence}; without a lead there is nothing to explain"
-    return found._replace(verdict=CANNOT_TELL, evidence=words, decides=leads.decides)
+    return found if leads.verdict == CONFIRMED else leads._replace(verdict=CANNOT_TELL)
 
 
 def _as_many_users_as_entries(result: Result) -> Finding:
@@ -558,7 +511,7 @@ def _as_many_users_as_entries(result: Result) -> Finding:
     return Finding(
         CONFIRMED if entries / ABOUT <= users <= entries * ABOUT else NOT_CONFIRMED,
         f"{users:,} users, {data['n_apps']:,} apps × {dim} = {entries:,} entries",
-        n_users=users,
+        users,
     )
 
 
@@ -579,14 +532,14 @@ def _stays_on_the_phone(result: Result) -> Finding:
 
 def _costs_more(words: str, name: str, figure: str, limit: float, result: Result) -> Finding:
     """Whether a figure of the part cost lies above the limit at every size of the catalogue."""
-    evidence, gaps = [], []
+    gaps, shown = [], []
     for n_apps, rows in result["sizes"].items():
         found = rows[name][figure]
         mean, low, high = (f"{found[end]:,.3g}" for end in ENDS)
-        evidence.append(f"{words}, {int(n_apps):,} apps: {mean} ({low} to {high})")
+        shown.append(f"{words}, {int(n_apps):,} apps: {mean} ({low} to {high})")
         gaps.append(_gap(words, found, result["n_phones"], less=limit))
     weakest = min(range(len(gaps)), key=lambda place: gaps[place].low)
-    return gains_over(gaps)._replace(evidence="; ".join(evidence), decides=evidence[weakest])
+    return gains_over(gaps)._replace(decides=shown[weakest])
 
 
 def _window_helps(result: Result) -> Finding:
@@ -870,8 +823,8 @@ def judge(claim: Claim, result: Result | None, *, quick: bool = False) -> Findin
     tables = result.get("presets", {"": result}).values()
     n_predictions = min(table.get("n_predictions", math.inf) for table in tables)
     if n_predictions < FEWEST_PREDICTIONS:
-        chance = f"{main.evidence} [only {count(n_predictions, 'prediction')}: chance]"
-        return main._replace(verdict=CANNOT_TELL, evidence=chance)
+        chance = f"{main.decides} [only {count(n_predictions, 'prediction')}: chance]"
+        return main._replace(verdict=CANNOT_TELL, decides=chance)
     if not claim.tuned:
         return main
     variants: Mapping[str, Result] = result.get("variants") or {}

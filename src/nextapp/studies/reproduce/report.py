@@ -90,30 +90,16 @@ def _verdict(claim: Claim, record: Record) -> dict[str, Any]:
         "rule": claim.rule,
         "verdict": finding.verdict,
         "opposed": finding.opposed,
-        "on": _on(data, record["kind"]),
-        "decides": finding.decides or finding.evidence,
+        "decides": finding.decides,
         "settings": {name: list(found) for name, found in finding.settings.items()},
         "n_users": finding.n_users,
         "of_users": data.get("n_users") if record["kind"] in ("dynamic", "windows") else None,
         "spent": claims.spent(claim, record["result"]),
-        "evidence": finding.evidence,
         "data": data["name"],
         "kind_of_data": data["kind"],
         "people": _people(record),
         "quick": record["quick"],
     }
-
-
-def _on(data: Mapping[str, Any], kind: str) -> str:
-    """The data that the verdict holds for, as shown on its badge."""
-    if data["kind"] == "twin":
-        fitted = kind in claims.FITTED
-        return "on the twin" if fitted else "on the twin, which was not fitted to this"
-    names = {"data": data["name"], "log": f"the log {data['name']}", "made": "synthetic phones"}
-    if not data.get("clock", True):
-        return f"on {names[data['kind']]}, people; its times are made up, so the sessions are ours"
-    people = ", people with clocks" if data["kind"] in ("data", "log") else ""
-    return f"on {names[data['kind']]}{people}"
 
 
 def _people(record: Record) -> str:
