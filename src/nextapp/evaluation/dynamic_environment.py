@@ -7,10 +7,10 @@ with what was learnt before it; then the phones and the server may learn from it
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, NamedTuple, Protocol, cast
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -369,6 +369,20 @@ class Courses:
         with np.errstate(invalid="ignore"):
             over_cycles = np.nansum(drawn * weights, axis=1) / weights.sum(axis=1)
         return Curve.of(np.nanmean(means, keepdims=True), over_cycles[:, None])
+
+    def differences(self, firsts: Collection[str] = ()) -> dict[str, Any]:
+        """first − second, mean over the cycles, for these (or all) series and all metrics."""
+        return {
+            first: {
+                second: {
+                    metric: self.overall(first, metric, second).point() for metric in self.wanted
+                }
+                for second in self.by_user
+                if second != first
+            }
+            for first in self.by_user
+            if not firsts or first in firsts
+        }
 
     @cached_property
     def _of_cycles(self) -> Floats:

@@ -254,7 +254,7 @@ class DynamicResult:
                 if cycle % experiment.q_every == 0
             ],
             "series": {name: self._series(name) for name in names},
-            "differences": differences(courses),
+            "differences": courses.differences(),
             "rates": self._rates(),
             "intervals": courses.intervals,
             "settings": plain_values(experiment),
@@ -589,21 +589,6 @@ def _privacy(
         "mean": float(totals[totals > 0].mean()) if totals.any() else 0.0,
         "clip": float(np.mean([each.clip for each in sources])),
         "promise": f"{guarantee.epsilon:g}-LDP per report{before}",
-    }
-
-
-def differences(courses: Courses) -> dict[str, Any]:
-    """first − second, mean over the cycles, for all pairs of series and all metrics."""
-    names = list(courses.by_user)
-    return {
-        first: {
-            second: {
-                metric: courses.overall(first, metric, second).point() for metric in courses.wanted
-            }
-            for second in names
-            if second != first
-        }
-        for first in names
     }
 
 

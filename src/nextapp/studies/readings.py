@@ -157,7 +157,7 @@ def run_readings(study: Readings, log: LaunchLog, report: Progress = silent) -> 
         },
         "differences": differences,
         "different": {"mean": different["difference"], **different},
-        "cycles": [{"n_users_asked": summary["n_users"]}],
+        "n_users": summary["n_users"],
         "n_predictions": summary["n_predictions"],
         "intervals": summary["intervals"],
     }

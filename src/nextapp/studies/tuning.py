@@ -46,7 +46,7 @@ HELD_OUT = 1 / 8
 LOOKS = (2, 5, 10, 20)  # rounds after which a trial is measured, and pruned if below the median
 STARTUP = 8  # first trials, which are never pruned, so that there is a median to compare with
 TUNED = ("mf", "seqmf")
-OURS = ("seqmf", "nextapp")
+COMPARED = ("seqmf", "nextapp", "sr", "sr-od")  # with all others
 _OBJECTIVE = METRICS.index("HR@5")
 _DONE = (TrialState.COMPLETE, TrialState.PRUNED)
 
@@ -425,20 +425,9 @@ class RepeatedTuning:
 
     def _compare(self, courses: Courses) -> dict[str, Any]:
         """What the claims need: metrics of every model, differences, and the number of users."""
-        names = list(courses.by_user)
         return {
-            "models": {name: _figures(courses, name) for name in names},
-            "differences": {
-                first: {
-                    second: {
-                        metric: _difference(courses, first, second, metric) for metric in METRICS
-                    }
-                    for second in names
-                    if second != first
-                }
-                for first in OURS
-                if first in names
-            },
+            "models": {name: _figures(courses, name) for name in courses.by_user},
+            "differences": courses.differences(COMPARED),
             "n_users": len(self.exam.users),
         }
 
@@ -472,8 +461,3 @@ def _figures(courses: Courses, name: str) -> dict[str, Any]:
         "ci95": {metric: [ends["low"], ends["high"]] for metric, ends in found.items()},
         "n_tunings": courses.by_user[name].shape[0],
     }
-
-
-def _difference(courses: Courses, first: str, second: str, metric: str) -> dict[str, float]:
-    found = courses.overall(first, metric, second).point()
-    return {"difference": found.pop("mean"), **found}

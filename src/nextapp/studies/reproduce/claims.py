@@ -284,16 +284,15 @@ class Compare:
         return found._replace(decides=found.decides + note)
 
     def _with_control(self, found: Finding, result: Result) -> Finding:
-        gap_of = _static_gap if self.preset else cycle_gap
         table = result["presets"][self.preset] if self.preset else result
         trained, *untrained = self.control.split()
-        control = beats([gap_of(table, trained, name, "HR@5") for name in untrained])
+        control = beats([gap_between(table, trained, name) for name in untrained])
         if control.verdict != CONFIRMED:
             tells = control.verdict == NOT_CONFIRMED or found.verdict == CONFIRMED
             verdict = NO_GAIN if tells else CANNOT_TELL
             return found._replace(verdict=verdict, decides=control.decides)
         pairs = product(self.firsts.split(), untrained)
-        return all_of([found, gains_over([gap_of(table, *pair, "HR@5") for pair in pairs])])
+        return all_of([found, gains_over([gap_between(table, *pair) for pair in pairs])])
 
     @property
     def words(self) -> str:
@@ -316,11 +315,10 @@ class Compare:
         return words
 
     def _gaps(self, result: Result) -> Iterator[Gap]:
-        gap_of = _static_gap if self.preset else cycle_gap
         table = result["presets"][self.preset] if self.preset else result
         for first in self.firsts.split():
             for second in _names(self.seconds, first, table):
-                yield from (gap_of(table, first, second, metric) for metric in self.metrics)
+                yield from (gap_between(table, first, second, metric) for metric in self.metrics)
 
 
 def _at_edge(result: Result, name: str) -> bool:
@@ -336,22 +334,10 @@ def _names(names: str, first: str, table: Result) -> list[str]:
     return names.split()
 
 
-def _static_gap(table: Result, first: str, second: str, metric: str) -> Gap:
-    """first − second in a table of the static environment, which may hold second − first."""
-    found, sign = table["differences"], 1.0
-    if first in found:
-        values = found[first][second][metric]
-    else:
-        values, sign = found[second][first][metric], -1.0
-    mean, low, high = (sign * _number(values[key]) for key in ("difference", "low", "high"))
-    name = f"{first} − {second}, {metric}"
-    return Gap(name, mean, min(low, high), max(low, high), table["n_users"])
-
-
-def cycle_gap(result: Result, first: str, second: str, metric: str = "HR@5") -> Gap:
-    """first − second, mean over the cycles of the dynamic environment; nan if not measured."""
-    values = result["differences"].get(first, {}).get(second, {}).get(metric)
-    return _gap(f"{first} − {second}, {metric}", values, most_users(result))
+def gap_between(table: Result, first: str, second: str, metric: str = "HR@5") -> Gap:
+    """first − second; nan if not measured."""
+    values = table["differences"].get(first, {}).get(second, {}).get(metric)
+    return _gap(f"{first} − {second}, {metric}", values, table["n_users"])
 
 
 def _gap(name: str, found: Mapping[str, Any] | None, n_users: int, less: float = 0.0) -> Gap:
@@ -362,11 +348,6 @@ def _gap(name: str, found: Mapping[str, Any] | None, n_users: int, less: float =
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else value
-
-
-def most_users(result: Result) -> int:
-    """The users of the fullest cycle."""
-    return max((cycle["n_users_asked"] for cycle in result["cycles"]), default=0)
 
 
 @dataclass(frozen=True)
@@ -487,7 +468,7 @@ def _share_kept(result: Result) -> Finding:
 
 def _by_repeats(result: Result) -> Finding:
     """Whether the lead of SR over SeqMF is gone where the last app is left out of the ranking."""
-    leads, n_users = gains_over([cycle_gap(result, "sr", "seqmf")]), most_users(result)
+    leads, n_users = gains_over([gap_between(result, "sr", "seqmf")]), result["n_users"]
     mean, low, high = (-_number(result["different"][end]) for end in ("mean", "high", "low"))
     different = Gap("sr − seqmf on the next different app, HR@5", mean, low, high, n_users)
     stays = gains_over([different])
@@ -500,8 +481,8 @@ def _by_repeats(result: Result) -> Finding:
 
 def _by_stationarity(result: Result) -> Finding:
     """Whether older transitions are worth as much to SR as newer ones."""
-    leads = gains_over([cycle_gap(result, "sr", "seqmf")])
-    found = is_equivalent([cycle_gap(result, "sr-newer", "sr-older")])
+    leads = gains_over([gap_between(result, "sr", "seqmf")])
+    found = is_equivalent([gap_between(result, "sr-newer", "sr-older")])
     return found if leads.verdict == CONFIRMED else leads._replace(verdict=CANNOT_TELL)
 
 
@@ -544,10 +525,9 @@ def _costs_more(words: str, name: str, figure: str, limit: float, result: Result
 
 def _window_helps(result: Result) -> Finding:
     """Whether at least one of the windows beats learning from all history."""
-    n_users = most_users(result)
     return _one_of(
         [
-            [_gap(f"{name} − {ALL}, HR@5", row["gain"], n_users)]
+            [_gap(f"{name} − {ALL}, HR@5", row["gain"], result["n_users"])]
             for name, row in result["windows"].items()
             if row["gain"] is not None
         ]
@@ -782,7 +762,7 @@ _ASKED = (
          "ℓ1 ball instead of the ℓ∞ ball?", needs="laplace-l1"),
     Claim("readings", "relative",
          By("SeqMF with c from counts is equivalent to SeqMF with c from relative frequencies in "
-            "HR@5", lambda result: is_equivalent([cycle_gap(result, "seqmf", "seqmf-relative")])),
+            "HR@5", lambda result: is_equivalent([gap_between(result, "seqmf", "seqmf-relative")])),
          "Is it all the same whether eq. (9) is computed from counts or from relative frequencies "
          "(R25)?"),
     Claim("phones", "qharmony",

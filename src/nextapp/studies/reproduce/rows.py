@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nextapp.evaluation import METRICS
-from nextapp.studies.reproduce.claims import most_users, reports_of
+from nextapp.studies.reproduce.claims import reports_of
 
 Result = Mapping[str, Any]
 
@@ -102,10 +102,10 @@ def _static(base: str, result: Result) -> Iterator[Row]:
                 yield Row(table, name, metric, row[metric], low, high, n_users, paper)
         for first in ("seqmf", "nextapp"):
             for second, gaps in found["differences"].get(first, {}).items():
-                gap = gaps["HR@5"]
-                ends = gap["difference"], gap["low"], gap["high"]
-                table = f"differences, preset {preset}"
-                yield Row(table, first, f"HR@5 − {second}", *ends, n_users)
+                ends = _interval(gaps["HR@5"])
+                yield Row(
+                    f"differences, preset {preset}", first, f"HR@5 − {second}", *ends, n_users
+                )
         for model, tuning in found["tuning"].items():
             for each in tuning["tunings"]:
                 table = f"settings chosen, preset {preset}"
@@ -139,8 +139,7 @@ def _activity(base: str, result: Result) -> Iterator[Row]:
 
 
 def _dynamic(base: str, result: Result) -> Iterator[Row]:
-    table, series = "mean over cycles", result["series"]
-    n_users = most_users(result)
+    table, series, n_users = "mean over cycles", result["series"], result["n_users"]
     for name, row in series.items():
         reference = row["delta"]["reference"]
         for metric, found in row["over_cycles"].items():
@@ -251,8 +250,7 @@ def _new_phones(base: str, result: Result) -> Iterator[Row]:
 
 
 def _windows(base: str, result: Result) -> Iterator[Row]:
-    table = "windows of the history"
-    n_users = most_users(result)
+    table, n_users = "windows of the history", result["n_users"]
     for name, row in result["windows"].items():
         yield Row(table, name, "HR@5", *_interval(row["HR@5"]), n_users)
         yield Row(table, name, "HR@5 − all history", *_interval(row["gain"]), n_users)
@@ -260,7 +258,7 @@ def _windows(base: str, result: Result) -> Iterator[Row]:
 
 
 def _readings(base: str, result: Result) -> Iterator[Row]:
-    n_users = most_users(result)
+    n_users = result["n_users"]
     for name, row in result["models"].items():
         for metric in ("HR@1", "HR@3", "HR@5"):
             low, high = row["ci95"][metric]

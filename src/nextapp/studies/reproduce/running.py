@@ -14,14 +14,14 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from nextapp.evaluation.dynamic_environment import Courses
 from nextapp.predictors import CEILING
 from nextapp.predictors.training import Training
 from nextapp.progress import Progress, named
-from nextapp.settings import unknown
+from nextapp.settings import check_keys, settings_from
 from nextapp.storage import write_atomically
 from nextapp.studies import dynamic, new_phones, phones_needed
 from nextapp.studies.dynamic import DynamicExperiment, DynamicResult
@@ -55,6 +55,8 @@ from nextapp.studies.reproduce.studies import (
     run_windows,
 )
 from nextapp.studies.tuning import RepeatedTuning, random_settings
+
+Settings = TypeVar("Settings")
 
 AT_THE_AUTHORS_SETTINGS = "seqmf-authors"
 TUNED = "tuned on the other half of the users"
@@ -81,22 +83,6 @@ def run_part(part: Part, scratch: Path, report: Progress) -> dict[str, Any]:
         return {"problem": str(error), "data": about}
 
 
-def _check(part: Part, known: Set[str]) -> None:
-    for key in part.settings:
-        if key not in known:
-            raise KeyError(f"{part.name}.toml: {unknown('setting', key, sorted(known))}")
-
-
-def _values(part: Part, kind: type[Any], left_out: Set[str] = frozenset()) -> dict[str, Any]:
-    """The settings as arguments of the dataclass `kind`, and the seed."""
-    _check(part, {each.name for each in fields(kind)} - left_out - {"seed"})
-    values = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in part.settings.items()
-    }
-    return {**values, "seed": part.seed}
-
-
 def _models(part: Part) -> list[str]:
     """The models of the settings and, on synthetic data, the ceiling."""
     models: list[str] = list(part.settings["models"])
@@ -111,8 +97,9 @@ def static(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict[
 
     ``variants`` has the same for other numbers of trials and for each tuning alone.
     """
-    _check(part, {"split", "presets", "models", "tune", "tunings", "budgets", "authors"})
     settings = part.settings
+    known = ["split", "presets", "models", "tune", "tunings", "budgets", "authors"]
+    check_keys(settings, known, f"{part.name}.toml: ")
     n_tunings, budgets = settings.get("tunings", 1), settings.get("budgets", ())
     authors = training_from(settings["authors"], "authors", Training())
     presets: dict[str, Any] = {}
@@ -136,7 +123,7 @@ def static(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict[
 def activity(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict[str, Any]:
     """Active users and launches by day, and by cycle of almost equal activity."""
     del scratch
-    _check(part, {"cycles"})
+    check_keys(part.settings, ["cycles"], f"{part.name}.toml: ")
     report("counting", 0, 0)
     found = description(log)
     cycles = Cycling.parse(part.settings["cycles"]).cut(collapse_repeats(log))
@@ -184,9 +171,9 @@ def in_cycles(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> di
     }
     result = replace(found[USUAL], courses=courses[main]).as_json()
     result["settings"]["data"] = part.source.as_values()["where"]
-    del result["versions"]
+    result["n_users"] = max(cycle["n_users_asked"] for cycle in result["cycles"])
     variants = {
-        name: _variant(courses[name], result["cycles"]) for name in settings if name != main
+        name: _variant(courses[name], result["n_users"]) for name in settings if name != main
     }
     return {**result, "hyper_parameters": main, "seqmf": settings, "variants": variants}
 
@@ -250,15 +237,15 @@ def _as_the_authors(usual: DynamicExperiment, authors: Mapping[str, Any]) -> Dyn
     )
 
 
-def _variant(courses: Courses, cycles: list[dict[str, Any]]) -> dict[str, Any]:
+def _variant(courses: Courses, n_users: int) -> dict[str, Any]:
     """What claims and tables read of a run with other hyper-parameters."""
     return {
-        "differences": dynamic.differences(courses),
+        "differences": courses.differences(),
         "series": {
             name: {"over_cycles": {"HR@5": courses.overall(name, "HR@5").point()}}
             for name in courses.by_user
         },
-        "cycles": cycles,
+        "n_users": n_users,
     }
 
 
@@ -273,25 +260,17 @@ def windows(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict
 # --- parts on synthetic phones ----------------------------------------------------------------
 
 
-def phones(part: Part, report: Progress) -> dict[str, Any]:
-    """Fleets of synthetic phones: how many phones does a mechanism need to beat its controls?"""
-    values = _values(part, PhonesNeeded)
-    if "training" in values:
-        usual = PhonesNeeded(values["epsilon"]).training
-        values["training"] = training_from(values["training"], "training", usual)
-    result = phones_needed.run(PhonesNeeded(**values), report).as_json()
-    del result["versions"]
-    return result
+def _settings(kind: type[Settings], part: Part, **more: Any) -> Settings:
+    return settings_from(kind, {**part.settings, "seed": part.seed, **more})
 
 
 def crowd(part: Part, report: Progress) -> dict[str, Any]:
     """New phones from their first launch: users held out of a log, or further synthetic phones."""
-    settings = NewPhoneStudy(part.source.where, **_values(part, NewPhoneStudy, {"data"}))
+    settings = _settings(NewPhoneStudy, part, data=part.source.where)
     log = part.source.log(part.seed) if part.source.real else None
     result = new_phones.run(settings, log, report)
     where = part.source.as_values()["where"]
     about = {**result.pop("data"), "source": where}
-    del result["versions"]
     return {**result, "settings": {**result["settings"], "data": where}, "about": about}
 
 
@@ -301,14 +280,16 @@ ON_LOGS: Mapping[str, Callable[[Part, LaunchLog, Path, Progress], dict[str, Any]
     "dynamic": in_cycles,
     "windows": windows,
     "readings": lambda part, log, scratch, report: run_readings(
-        Readings(**_values(part, Readings)), log, report
+        _settings(Readings, part), log, report
     ),
 }
 ON_FLEETS: Mapping[str, Callable[[Part, Progress], dict[str, Any]]] = {
-    "phones": phones,
+    "phones": lambda part, report: phones_needed.run(
+        _settings(PhonesNeeded, part), report
+    ).as_json(),
     "new-phones": crowd,
-    "cost": lambda part, report: run_cost(Cost(**_values(part, Cost)), report),
-    "round": lambda part, report: run_one_round(OneRound(**_values(part, OneRound))),
+    "cost": lambda part, report: run_cost(_settings(Cost, part), report),
+    "round": lambda part, _: run_one_round(_settings(OneRound, part)),
 }
 
 

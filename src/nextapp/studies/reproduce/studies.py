@@ -229,14 +229,14 @@ def run_windows(
     """
     clean = collapse_repeats(log)
     by_user, rows = {}, {}
-    cycles: list[dict[str, Any]] = []
+    n_users = 0
     for days in (0.0, *windows):
         name = f"{days:g} days" if days else ALL
         alone = replace(experiment, regimes=("full",), models=(), mechanisms=(), window=days)
         result = dynamic.run(alone, log, named(name, report))
         by_user[name] = result.courses.by_user["full"]
         rows[name] = {"n_launches": len(launches_in_window(clean, days))}
-        cycles = [{"n_users_asked": each.n_users} for each in result.cycles.parts]
+        n_users = max(each.n_users for each in result.cycles.parts)
     courses = Courses(by_user, experiment.metrics, experiment.seed)
     return {
         "windows": {
@@ -247,6 +247,6 @@ def run_windows(
             }
             for name, row in rows.items()
         },
-        "cycles": cycles,
+        "n_users": n_users,
         "intervals": courses.intervals,
     }
