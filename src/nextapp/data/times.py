@@ -113,12 +113,26 @@ def local_time(text: str, *, month_first: bool | None) -> datetime | None:
     '2024-01-02T22:00:00'
     """
     match = _LOCAL.fullmatch(text.strip())
-    date = match and _date_parts(match[1])
-    if match is None or date is None:
+    date, clock = match and _date_parts(match[1]), match and _CLOCK.search(match[3])
+    if match is None or date is None or clock is None:
         return None
-    if month_first is None and date.mark != "." and date.first <= 31:
+    if date.first > 31:
+        year, month, day = date.first, date.second, date.third
+    elif date.mark != "." and month_first is None:
         return None
-    return _local_time(date, match[3], bool(month_first))
+    elif date.mark != "." and month_first:
+        month, day, year = date.first, date.second, date.third
+    else:
+        day, month, year = date.first, date.second, date.third
+    hour, minute, second = int(clock[1]), int(clock[2]), int(clock[3] or 0)
+    if _AFTERNOON.search(match[3]):
+        hour = hour % 12 + 12
+    elif _MORNING.search(match[3]):
+        hour %= 12
+    try:
+        return datetime(year + 2000 if year < 100 else year, month, day, hour, minute, second)
+    except ValueError:
+        return None
 
 
 def is_month_first(dates: Iterable[str]) -> bool | None:
@@ -144,27 +158,6 @@ def _disorder(dates: Sequence[tuple[int, int, int]]) -> int:
     pairs = list(pairwise(dates))
     up, down = sum(a < b for a, b in pairs), sum(a > b for a, b in pairs)
     return min(up, down)
-
-
-def _local_time(date: _Parts, clock: str, month_first: bool) -> datetime | None:
-    if date.first > 31:
-        year, month, day = date.first, date.second, date.third
-    elif date.mark != "." and month_first:
-        month, day, year = date.first, date.second, date.third
-    else:
-        day, month, year = date.first, date.second, date.third
-    match = _CLOCK.search(clock)
-    if match is None:
-        return None
-    hour, minute, second = int(match[1]), int(match[2]), int(match[3] or 0)
-    if _AFTERNOON.search(clock):
-        hour = hour % 12 + 12
-    elif _MORNING.search(clock):
-        hour %= 12
-    try:
-        return datetime(year + 2000 if year < 100 else year, month, day, hour, minute, second)
-    except ValueError:
-        return None
 
 
 def iso_time(text: object) -> float | None:

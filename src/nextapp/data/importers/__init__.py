@@ -224,42 +224,37 @@ def _is_no_text(content: Content) -> bool:
 
 _AS_CSV = "save it as CSV (in Excel or LibreOffice: File, Save As)"
 _DUMPSYS_INSTEAD = "it is not read; use adb shell dumpsys usagestats > usagestats.txt instead"
-_MAC_INSTEAD = "it is not read; a Mac's knowledgeC.db, if you have one, can be read"
-_BIOME = "an iOS or macOS Biome file (SEGB)"
-_FOREIGN: tuple[tuple[bytes, str, str], ...] = (
-    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an Excel file", _AS_CSV),
-    (b"%PDF-", "a PDF file", "export the launches as CSV instead"),
-    (b"{\\rtf", "a text document (RTF)", "save it as plain text"),
-    (b"\x89PNG\r\n", "a picture (PNG)", "give the log itself"),
-    (b"\xff\xd8\xff", "a picture (JPEG)", "give the log itself"),
-    (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", "unpack it and give the file in it"),
-    (b"Rar!\x1a\x07", "a RAR archive", "unpack it and give the file in it"),
-    (b"BZh", "a bzip2 file", "unpack it (bunzip2) and give the file in it"),
-    (b"\xfd7zXZ\x00", "an xz file", "unpack it (unxz) and give the file in it"),
-    (b"\x28\xb5\x2f\xfd", "a Zstandard file", "unpack it (unzstd) and give the file in it"),
-    (b"ARROW1", "an Arrow or Feather file", "save it as Parquet or CSV"),
-    (b"\x89HDF\r\n", "an HDF5 file", "save it as Parquet or CSV"),
-    (b"\x80\x04\x95", "a Python pickle", "save it as Parquet or CSV"),
-    (b"SEGB", _BIOME, _MAC_INSTEAD),
-    (b"ABX\x00", "a binary XML file of Android", _DUMPSYS_INSTEAD),
-)
-_ZIP = b"PK\x03\x04"
-_IN_ZIP: tuple[tuple[bytes, str, str], ...] = (
-    (b"xl/work", "an Excel file", _AS_CSV),
-    (b"opendocument.spreadsheet", "a spreadsheet (ODS)", _AS_CSV),
-    (b"word/document", "a Word document", "save the launches as CSV"),
-    (_ZIP, "a ZIP archive", "unpack it and give the file in it"),
-)
-
-
-_MARKUP: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
+_FOREIGN: tuple[tuple[bytes, str, str], ...] = (  # what such a file begins with
+    (rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an Excel file", _AS_CSV),
+    (rb"PK\x03\x04.*xl/work", "an Excel file", _AS_CSV),
+    (rb"PK\x03\x04.*opendocument.spreadsheet", "a spreadsheet (ODS)", _AS_CSV),
+    (rb"PK\x03\x04.*word/document", "a Word document", "save the launches as CSV"),
+    (rb"PK\x03\x04", "a ZIP archive", "unpack it and give the file in it"),
+    (rb"%PDF-", "a PDF file", "export the launches as CSV instead"),
+    (rb"{\\rtf", "a text document (RTF)", "save it as plain text"),
+    (rb"\x89PNG\r\n", "a picture (PNG)", "give the log itself"),
+    (rb"\xff\xd8\xff", "a picture (JPEG)", "give the log itself"),
+    (rb"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", "unpack it and give the file in it"),
+    (rb"Rar!\x1a\x07", "a RAR archive", "unpack it and give the file in it"),
+    (rb"BZh", "a bzip2 file", "unpack it (bunzip2) and give the file in it"),
+    (rb"\xfd7zXZ\x00", "an xz file", "unpack it (unxz) and give the file in it"),
+    (rb"\x28\xb5\x2f\xfd", "a Zstandard file", "unpack it (unzstd) and give the file in it"),
+    (rb"ARROW1", "an Arrow or Feather file", "save it as Parquet or CSV"),
+    (rb"\x89HDF\r\n", "an HDF5 file", "save it as Parquet or CSV"),
+    (rb"\x80\x04\x95", "a Python pickle", "save it as Parquet or CSV"),
     (
-        re.compile(rb"<usagestats\b"),
+        rb"(.{52})?SEGB",
+        "an iOS or macOS Biome file (SEGB)",
+        "it is not read; a Mac's knowledgeC.db, if you have one, can be read",
+    ),
+    (rb"ABX\x00", "a binary XML file of Android", _DUMPSYS_INSTEAD),
+    (
+        rb"[\xef\xbb\xbf\s]*(?=<).{0,4096}<usagestats\b",
         "a usage statistics file of an Android backup (XML)",
         _DUMPSYS_INSTEAD,
     ),
     (
-        re.compile(rb"<!doctype html|<html\b", re.IGNORECASE),
+        rb"(?i)[\xef\xbb\xbf\s]*(?=<).{0,4096}(<!doctype html|<html\b)",
         "an HTML page",
         "it is not read; if it is from Google Takeout, export My Activity again and choose JSON as "
         "its format",
@@ -270,19 +265,11 @@ _STATISTICS_FILE = re.compile(r"(?:.*[\\/])?1[0-9]{12}")  # named after its time
 
 def check_not_foreign(head: bytes, name: str) -> None:
     """Raise `UnreadableLog` where the first bytes are of a kind of file that is never a log."""
-    start = head[:4096]
-    if start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
-        for pattern, what, remedy in _MARKUP:
-            if pattern.search(start):
-                raise UnreadableLog(f"{name}: this is {what}: {remedy}.")
-    if head[52:56] == b"SEGB":
-        raise UnreadableLog(f"{name}: this is {_BIOME}: {_MAC_INSTEAD}.")
-    if _STATISTICS_FILE.fullmatch(name) and re.search(rb"[\x00-\x08\x0e-\x1f]", start):
+    for begin, what, remedy in _FOREIGN:
+        if re.match(begin, head[: 1 << 16], re.DOTALL):
+            raise UnreadableLog(f"{name}: this is {what}: {remedy}.")
+    if _STATISTICS_FILE.fullmatch(name) and re.search(rb"[\x00-\x08\x0e-\x1f]", head[:4096]):
         raise UnreadableLog(
             f"{name}: this looks like a usage statistics file of an Android backup (protobuf): "
             f"{_DUMPSYS_INSTEAD}."
         )
-    kinds = _IN_ZIP if head.startswith(_ZIP) else _FOREIGN
-    for mark, what, remedy in kinds:
-        if mark in head[: 1 << 16] if kinds is _IN_ZIP else head.startswith(mark):
-            raise UnreadableLog(f"{name}: this is {what}: {remedy}.")
