@@ -155,7 +155,6 @@ def test_attack_answers_for_one_report_and_for_many(run, tmp_path):
         (["audit", "harmony", "--epsilon", "-1"], "epsilon must be"),
         (["compare", "--epsilon", "4.5", "--mechanisms", "wolsh"], "did you mean 'walsh'"),
         (["attack", "--epsilon", "nan", *SMALL], "epsilon must be"),
-        (["attack", "--epsilon", "1", "--twin", "lsap", *SMALL], "did you mean 'lsapp'"),
     ],
 )
 def test_what_goes_wrong_is_one_clear_line_and_code_1(run, arguments, says):

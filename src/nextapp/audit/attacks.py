@@ -29,7 +29,6 @@ from nextapp.model import Apps, PhoneGradient, seqmf_gradient
 from nextapp.privacy import Mechanism
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
-from nextapp.settings import unknown
 from nextapp.table import interval, measured_mean, resample
 from nextapp.wire import Broadcast, Floats, ModelSettings, Report
 
@@ -57,17 +56,10 @@ class SyntheticPhones:
         return total / len(self.gradients)
 
 
-def synthetic_phones(
-    n_phones: int, n_apps: int, d: int, seed: int, twin: str = "lsapp"
-) -> SyntheticPhones:
-    """Phones of a twin (`synthetic.PRESETS`), with a catalogue of this size."""
-    if twin not in synthetic.PRESETS:
-        raise ValueError(unknown("twin", twin, synthetic.PRESETS))
-    log = synthetic.make(replace(synthetic.PRESETS[twin], phones=n_phones, apps=n_apps), seed)
-    starts = log.starts
-    histories = tuple(
-        log.app[starts[user] : starts[user + 1]].astype(np.int64) for user in range(log.n_users)
-    )
+def synthetic_phones(n_phones: int, n_apps: int, d: int, seed: int) -> SyntheticPhones:
+    """Phones of the twin of LSApp, with a catalogue of this size."""
+    log = synthetic.make(replace(synthetic.LSAPP, phones=n_phones, apps=n_apps), seed)
+    histories = np.split(log.app.astype(np.int64), log.starts[1:-1])
     return SyntheticPhones(
         tuple(history for history in histories if len(history)), first_broadcast(n_apps, d, seed)
     )

@@ -117,13 +117,17 @@ class Compared:
 
 
 def build_mechanisms(
-    names: Sequence[str], n_apps: int, d: int, epsilon: float, seed: int, twin: str = "lsapp"
+    names: Sequence[str], n_apps: int, d: int, epsilon: float, seed: int
 ) -> dict[str, Mechanism]:
-    """The mechanisms by label, each with the public clip of its ball (qharmony: none)."""
+    """The mechanisms by label, each with the public clip of its ball (qharmony: none).
+
+    The clips are those of other phones of the same kind, made with another seed.
+    """
     for name in names:
         if name not in LABELS:
             raise ValueError(unknown("mechanism", name, LABELS))
-    clips = twin_clips(n_apps, d, seed, twin)
+    population = replace(synthetic.LSAPP, phones=_STAND_INS, apps=n_apps)
+    clips = public_clips(population, seed + 1, first_broadcast(n_apps, d, seed + 1))
     found = {}
     for name in names:
         kind, options = LABELS[name]
@@ -134,12 +138,6 @@ def build_mechanisms(
             given["clip"] = clips[mechanism(kind, clip=1.0, **given).ball]
         found[name] = mechanism(kind, **given)
     return found
-
-
-def twin_clips(n_apps: int, d: int, seed: int, twin: str = "lsapp") -> dict[str, float]:
-    """A clip for each kind of ball, `public_clips`: from phones of the twin, another seed."""
-    population = replace(synthetic.PRESETS[twin], phones=_STAND_INS, apps=n_apps)
-    return public_clips(population, seed + 1, first_broadcast(n_apps, d, seed + 1))
 
 
 def mean_after_clip(phones: SyntheticPhones, ball: str, clip: float) -> Floats:

@@ -39,21 +39,16 @@ class ComparisonOptions:
     epsilon: float = setting(text="Privacy budget ε of one report.")
     apps: int = setting(87, "Apps in the catalogue.", least=2)
     dim: int = setting(16, "Length of an app vector.", least=1)
-    twin: str = setting(
-        "lsapp", "What synthetic phones imitate: lsapp or app-usage.", metavar="NAME"
-    )
     mechanisms: tuple[str, ...] = setting(
         tuple(LABELS), "Names, separated by commas. Default: all."
     )
     seed: int = setting(0, "Random seed.")
 
     def build(self) -> dict[str, Mechanism]:
-        return build_mechanisms(
-            self.mechanisms, self.apps, self.dim, self.epsilon, self.seed, self.twin
-        )
+        return build_mechanisms(self.mechanisms, self.apps, self.dim, self.epsilon, self.seed)
 
     def phones(self, n: int) -> SyntheticPhones:
-        return synthetic_phones(n, self.apps, self.dim, self.seed, self.twin)
+        return synthetic_phones(n, self.apps, self.dim, self.seed)
 
     def as_json(self, mechanisms: Mapping[str, Any], **more: int) -> dict[str, Any]:
         settings = {name: value for name, value in asdict(self).items() if name != "mechanisms"}
