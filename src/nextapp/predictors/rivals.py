@@ -27,7 +27,7 @@ from nextapp.data.log import Indices, LaunchLog
 from nextapp.predictors import Questions, Streams, launch_streams
 from nextapp.wire import Floats
 
-_LAST_USE, _LAUNCHES, _FOLLOWERS, _FRECENCY, _DECAYED = range(5)  # what a score is
+_IN_SESSION, _LAST_USE, _LAUNCHES, _FOLLOWERS, _FRECENCY, _DECAYED = range(6)  # what a score is
 
 KISS_WINDOW = 1500  # launches: 30 for each of the 50 results that KISS shows by default
 CHROMEOS_DECAY = 0.8
@@ -53,26 +53,6 @@ class Random:
 
     def score(self, questions: Questions) -> Floats:
         return np.zeros(questions.cell_starts[-1])
-
-
-class MRU:
-    """Most recently used: the later in the session so far, the better; apps not in it score 0."""
-
-    name = "mru"
-    in_expectation = False
-
-    def fit(self, history: LaunchLog) -> None:
-        """Nothing to learn: only the session counts."""
-
-    def score(self, questions: Questions) -> Floats:
-        """The app's last position in the session so far, counted from 1; else 0."""
-        return _recency(
-            questions.candidate_starts,
-            questions.session_user,
-            questions.session_starts,
-            questions.launches,
-            questions.cell_starts,
-        )
 
 
 class MFU:
@@ -161,7 +141,7 @@ class _OnlineRival:
         self.history = history
 
     def score(self, questions: Questions) -> Floats:
-        scores = np.empty(int(questions.cell_starts[-1]))
+        scores = np.zeros(int(questions.cell_starts[-1]))
         _play_online(
             launch_streams(self.history, questions),
             questions.candidate_starts,
@@ -175,6 +155,16 @@ class _OnlineRival:
     def _start(self, questions: Questions) -> Floats:
         """What is counted from the start, flat, k x k cells for each phone."""
         return np.zeros(int(table_starts(questions)[-1]))
+
+
+class MRU(_OnlineRival):
+    """Most recently used: the app's last position in the session so far, counted from 1; else 0."""
+
+    name = "mru"
+    score_is = _IN_SESSION
+
+    def fit(self, history: LaunchLog) -> None:
+        super().fit(history.where(np.zeros(len(history), bool)))  # only sessions count
 
 
 class Recents(_OnlineRival):
@@ -242,12 +232,15 @@ def _play_online(
         last_use, launches = np.full(k, -1.0), np.zeros(k)
         lately, decayed = np.zeros(k), np.zeros(k)
         followers = start[starts[v] : starts[v + 1]].copy().reshape((k, k))
-        last = -1
+        last, opening = -1, -1
         cell = streams.cell[v]
         for row in range(streams.starts[v], streams.starts[v + 1]):
             app = streams.launches[row]
+            opening = row if streams.timed[row] else opening
             if streams.asked[row]:
-                if score_is == _LAST_USE:
+                if score_is == _IN_SESSION:
+                    scores[cell : cell + k] = np.maximum(last_use - opening + 1.0, 0.0)
+                elif score_is == _LAST_USE:
                     scores[cell : cell + k] = last_use
                 elif score_is == _LAUNCHES:
                     scores[cell : cell + k] = launches
@@ -257,8 +250,6 @@ def _play_online(
                     scores[cell : cell + k] = decayed
                 elif last >= 0:
                     scores[cell : cell + k] = followers[last]
-                else:
-                    scores[cell : cell + k] = 0.0
                 cell += k
             last_use[app] = row
             launches[app] += 1.0
@@ -435,7 +426,7 @@ def match_partially(
 
 # Scores
 #
-# All but MRU and the online forms: for user u, candidate i and the session so far s,
+# All but the online forms: for user u, candidate i and the session so far s,
 #
 #     score_i = taste_i + Σ_{j in s'} table_ji
 #
@@ -506,29 +497,7 @@ def table_pairs(questions: Questions) -> tuple[Indices, Indices, Indices]:
     return questions.users[owner], launched, candidate
 
 
-@loop(seconds=lambda *arrays: 4e-6 * len(arrays[3]))  # the launches
-def _recency(
-    candidate_starts: Indices,
-    session_user: Indices,
-    session_starts: Indices,
-    launches: Indices,
-    cell_starts: Indices,
-) -> Floats:
-    scores = np.empty(cell_starts[-1])
-    for s in range(len(session_user)):
-        user = session_user[s]
-        k = candidate_starts[user + 1] - candidate_starts[user]
-        first = session_starts[s]
-        cell = cell_starts[s]
-        last = np.zeros(k)
-        for row in range(first, session_starts[s + 1]):
-            scores[cell : cell + k] = last
-            cell += k
-            last[launches[row]] = row - first + 1
-    return scores
-
-
-@loop(seconds=lambda *arrays: 4e-6 * len(arrays[3]))  # the launches
+@compiled(seconds=lambda *arrays: 4e-6 * len(arrays[3]))  # the launches
 def _session(
     candidate_starts: Indices,
     session_user: Indices,
