@@ -12,7 +12,7 @@ from nextapp.evaluation import METRICS, exam, find_preset, mark
 from nextapp.evaluation.seqmf import SeqMF
 from nextapp.predictors.training import frozen
 from nextapp.studies.dynamic import DynamicExperiment
-from nextapp.studies.experiment import Experiment, training_from
+from nextapp.studies.experiment import Experiment, plain_values, training_from
 from nextapp.studies.reproduce.studies import (
     Cost,
     OneRound,
@@ -150,6 +150,6 @@ def test_a_window_in_the_static_environment_is_a_log_that_begins_later(log):
     assert np.array_equal(day.user_vectors, short.user_vectors)
     assert not np.array_equal(day.app_vectors, whole.app_vectors)
     made = Experiment(SOURCE, SPLIT, models=("seqmf",), window=1.0)
-    assert made.predictors()[0].window == made.as_plain_values()["window"] == 1.0
+    assert made.predictors()[0].window == plain_values(made)["window"] == 1.0
     with pytest.raises(ValueError, match="window must be a number of days"):
         Experiment(SOURCE, window=-1.0)

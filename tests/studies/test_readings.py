@@ -11,7 +11,7 @@ from nextapp.data.cutting import Split
 from nextapp.data.loading import read_log
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import evaluate, exam, find_preset
-from nextapp.evaluation.seqmf import build_seqmf
+from nextapp.evaluation.static import build_model
 from nextapp.model import confidence
 from nextapp.predictors.training import SEQMF
 from nextapp.studies import readings
@@ -27,7 +27,7 @@ def test_part():
 
 def test_the_dense_equations_are_the_model_of_the_tables(test_part):
     dense = DenseSeqMF(SEQMF, 0, "dense")
-    marks = evaluate(test_part, [dense, build_seqmf("seqmf", 0)], 0).marks
+    marks = evaluate(test_part, [dense, build_model("seqmf", 0)], 0).marks
     assert np.array_equal(marks[0].by_user, marks[1].by_user)
 
 

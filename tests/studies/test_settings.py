@@ -5,7 +5,7 @@ import tomllib
 import pytest
 
 from nextapp.settings import as_toml, read_toml
-from nextapp.studies.experiment import MODELS, Experiment, experiment_from
+from nextapp.studies.experiment import MODELS, Experiment, experiment_from, plain_values
 
 
 def test_settings_survive_their_toml():
@@ -21,7 +21,7 @@ def test_settings_survive_their_toml():
         }
     )
     assert experiment.seqmf.model.lam == 1.0
-    back = experiment_from(tomllib.loads(as_toml(experiment.as_plain_values())))
+    back = experiment_from(tomllib.loads(as_toml(plain_values(experiment))))
     assert back == experiment
 
 

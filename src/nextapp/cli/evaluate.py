@@ -22,7 +22,7 @@ from nextapp.evaluation.static import (
 )
 from nextapp.settings import as_toml, count
 from nextapp.storage import write_atomically
-from nextapp.studies.experiment import Experiment, experiment_from, run, versions
+from nextapp.studies.experiment import Experiment, experiment_from, plain_values, run, versions
 from nextapp.table import Mark, Marked, Table
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def tune(
     for model, chosen in found.items():
         screen.out.print(_table(model, chosen).terminal())
         screen.out.print()
-    write_atomically(out, as_toml(best.as_plain_values()).encode())
+    write_atomically(out, as_toml(plain_values(best)).encode())
     screen.out.print(f"Wrote the best settings to [bold]{out}[/], all trials to [bold]{file}[/].")
     models_found = {
         model: {"HR@5": chosen.hit_rate, "trials": chosen.trials} for model, chosen in found.items()
@@ -199,7 +199,7 @@ def tune(
     screen.write_json(
         json,
         {
-            "settings": best.as_plain_values(),
+            "settings": plain_values(best),
             "trials": trials,
             "models": models_found,
             "versions": versions(),

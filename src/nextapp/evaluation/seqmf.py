@@ -17,7 +17,7 @@ from nextapp.fleet.stepping import solve_user_vectors
 from nextapp.learners import OPTIMISERS, SeqMFLearner, run_rounds, starting_vectors
 from nextapp.predictors import Questions
 from nextapp.predictors.rivals import WHOLE_SESSION, session_scores
-from nextapp.predictors.training import MF, SEQMF, Training, frozen
+from nextapp.predictors.training import Training
 from nextapp.privacy import mechanism
 from nextapp.progress import Progress, silent
 from nextapp.wire import Floats, inference_window
@@ -100,17 +100,3 @@ def similarity_tables(questions: Questions, app_vectors: Floats) -> Floats:
         own = app_vectors[questions.candidates[first:end]]
         tables.append((own @ own.T).ravel())
     return np.concatenate(tables)
-
-
-def build_seqmf(
-    name: str,
-    seed: int,
-    progress: Progress = silent,
-    *,
-    seqmf: Training = SEQMF,
-    mf: Training = MF,
-    window: float = 0.0,
-) -> SeqMF:
-    """One of `nextapp.predictors.FEDERATED`, not trained yet."""
-    trainings = {"mf": mf, "seqmf": seqmf, "seqmf-frozen": frozen(seqmf)}
-    return SeqMF(trainings[name], seed, name, progress, window=window)

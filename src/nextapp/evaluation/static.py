@@ -26,6 +26,7 @@ from nextapp.evaluation.revealing import (
 )
 from nextapp.predictor import STEADY
 from nextapp.predictors import CEILING, FEDERATED, Predictor, build
+from nextapp.predictors.training import MF, SEQMF, Training, frozen
 from nextapp.progress import Progress, silent
 from nextapp.settings import count
 from nextapp.table import FEWEST, Column, Kind, Measured, Table, interval, measured_from
@@ -356,14 +357,23 @@ def _predictor(model: str | Predictor, seed: int) -> Predictor:
     return build_model(model, seed)
 
 
-def build_model(name: str, seed: int = 0, source: str = "", **seqmf: Any) -> Predictor:
-    """The model with this name, not fitted yet; see `nextapp.predictors.build` and, for what else
-    MF and SeqMF take, `nextapp.evaluation.seqmf.build_seqmf`."""
+def build_model(
+    name: str,
+    seed: int = 0,
+    source: str = "",
+    progress: Progress = silent,
+    *,
+    seqmf: Training = SEQMF,
+    mf: Training = MF,
+    window: float = 0.0,
+) -> Predictor:
+    """The model with this name, not fitted yet; see `nextapp.predictors.build`."""
     if name not in FEDERATED:
         return build(name, seed, source)
-    from nextapp.evaluation.seqmf import build_seqmf
+    from nextapp.evaluation.seqmf import SeqMF
 
-    return build_seqmf(name, seed, **seqmf)
+    trainings = {"mf": mf, "seqmf": seqmf, "seqmf-frozen": frozen(seqmf)}
+    return SeqMF(trainings[name], seed, name, progress, window=window)
 
 
 def mark(exam: Exam, predictor: Predictor) -> dict[str, Floats]:

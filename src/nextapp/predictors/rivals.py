@@ -497,7 +497,7 @@ def table_pairs(questions: Questions) -> tuple[Indices, Indices, Indices]:
     return questions.users[owner], launched, candidate
 
 
-@compiled(seconds=lambda *arrays: 4e-6 * len(arrays[3]))  # the launches
+@loop(seconds=lambda *arrays: 4e-6 * len(arrays[3]))  # the launches
 def _session(
     candidate_starts: Indices,
     session_user: Indices,

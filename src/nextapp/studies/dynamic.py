@@ -32,6 +32,7 @@ from nextapp.evaluation.dynamic_environment import (
 )
 from nextapp.evaluation.revealing import Mask
 from nextapp.evaluation.seqmf import SeqMF
+from nextapp.evaluation.static import build_model
 from nextapp.fleet.rounds import public_clips, public_seed
 from nextapp.learners import sgd, starting_vectors
 from nextapp.predictors import FEDERATED, known_and_own
@@ -41,7 +42,6 @@ from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.settings import setting
 from nextapp.studies.experiment import (
-    Experiment,
     about_log,
     check_ceiling,
     check_names,
@@ -543,12 +543,9 @@ def _result(
 
 def _refitted_models(experiment: DynamicExperiment, names: Sequence[str], seed: int) -> list[_Run]:
     """These models of the static environment, refitted each cycle."""
-    if not names:
-        return []
-    static = Experiment(
-        experiment.data, models=tuple(names), seed=seed, seqmf=experiment.seqmf, mf=experiment.mf
-    )
-    return [_Run(seed, Refitted(predictor)) for predictor in static.predictors()]
+    seqmf, mf = experiment.seqmf, experiment.mf
+    built = (build_model(name, seed, experiment.data, seqmf=seqmf, mf=mf) for name in names)
+    return [_Run(seed, Refitted(predictor)) for predictor in built]
 
 
 def _privacy(

@@ -96,14 +96,13 @@ class Experiment:
         if self.mf is not MF:
             object.__setattr__(self, "mf", without_sequence(self.mf))
 
-    def as_plain_values(self) -> dict[str, Any]:
-        """All settings as plain values, as in a TOML file."""
-        return plain_values(self)
-
     def predictors(self, progress: Progress = silent) -> list[Predictor]:
         """New predictors for all models of the experiment, not fitted yet."""
-        how = {"seqmf": self.seqmf, "mf": self.mf, "window": self.window, "progress": progress}
-        return [build_model(name, self.seed, self.data, **how) for name in self.models]
+        return [
+            build_model(name, self.seed, self.data, progress,
+                        seqmf=self.seqmf, mf=self.mf, window=self.window)
+            for name in self.models
+        ]  # fmt: skip
 
 
 def check_names(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
@@ -215,7 +214,7 @@ def run(
         **result,
         "data": about_log(experiment.data, ready.whole, log),
         "seed": experiment.seed,
-        "settings": experiment.as_plain_values(),
+        "settings": plain_values(experiment),
         "versions": versions(),
     }
 

@@ -32,7 +32,7 @@ from nextapp.predictors.pooled import OtherPhones, pool_phones
 from nextapp.progress import Progress
 from nextapp.settings import unknown
 from nextapp.storage import write_atomically
-from nextapp.studies.experiment import Experiment, training_values, versions
+from nextapp.studies.experiment import Experiment, plain_values, training_values, versions
 from nextapp.wire import Broadcast, WireError, model_settings_from, pack, unpack
 
 VERSION = "2"  # of a model file
@@ -77,7 +77,7 @@ def train(
         **sizes,
         "n_bytes": len(data),
         "seed": experiment.seed,
-        "settings": experiment.as_plain_values(),
+        "settings": plain_values(experiment),
         "versions": versions(),
     }
 

@@ -49,7 +49,7 @@ from nextapp.predictors.training import Training
 from nextapp.privacy import MECHANISMS, Mechanism
 from nextapp.settings import setting, unknown
 from nextapp.storage import write_atomically
-from nextapp.studies.experiment import training_values, versions
+from nextapp.studies.experiment import plain_values, versions
 from nextapp.studies.mechanisms import mechanism_for_simulation
 from nextapp.table import bootstrap_means, interval
 from nextapp.wire import Broadcast, Floats, ModelSettings
@@ -216,7 +216,7 @@ def run(
     frozen = held_out.hit_rates(begin)
     world = world or LocalWorld(settings, device=device)
     optimiser = OPTIMISERS[settings.training.optimiser](settings.training.rate)
-    described = as_values(settings)
+    described = plain_values(settings)
     saved = _Checkpoint(folder, described) if folder else None
     server = SeqMFLearner(start_vectors, settings.training.model, optimiser, mechanism)
     records: list[dict[str, Any]] = []
@@ -258,14 +258,6 @@ def run(
         "seed": settings.seed,
         "versions": versions(),
     }
-
-
-def as_values(settings: SimulationSettings) -> dict[str, Any]:
-    """The settings as plain values, for a result or a checkpoint."""
-    values = asdict(settings)
-    values["training"] = training_values(settings.training)
-    plain: dict[str, Any] = json.loads(json.dumps(values))
-    return plain
 
 
 def _measure(rates: Floats, frozen: Floats, seed: int) -> dict[str, Any]:

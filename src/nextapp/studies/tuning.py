@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import optuna
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from nextapp.data.cutting import Split
 from nextapp.data.log import LaunchLog
@@ -39,7 +38,7 @@ from nextapp.predictors.training import Training, frozen, without_sequence
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.settings import unknown
-from nextapp.studies.experiment import Experiment, training_from, training_values
+from nextapp.studies.experiment import Experiment, plain_values, training_from, training_values
 from nextapp.wire import Floats, WireError
 
 HELD_OUT = 1 / 8
@@ -119,15 +118,15 @@ def tune(
         study = work.open_study(storage)
         _fail_interrupted_trials(study)
         _report_best(study, model, n_slots, progress)
-        for slot in sorted(set(range(n_slots)) - set(_finished_trials(study))):
+        for slot in sorted(set(range(n_slots)) - {row["slot"] for row in _finished(study)}):
             work.run(slot, study)
             _report_best(study, model, n_slots, progress)
-        return _best_trial(study, model)
+        return _best_of(_finished(study), model)
 
 
 def _report_best(study: optuna.Study, model: str, total: int, progress: Progress) -> None:
-    finished = _finished_trials(study)
-    best = max((trial.value or 0.0 for trial in finished.values() if _complete(trial)), default=0.0)
+    finished = _finished(study)
+    best = (finished[0]["HR@5"] if finished else 0.0) or 0.0
     progress(f"tuning {model} (best HR@5 {best:.3f})", len(finished), total)
 
 
@@ -147,7 +146,7 @@ class _Trials:
     def open_study(self, storage: Path | None) -> optuna.Study:
         """A new study, or the one in the storage if it has the same log and settings."""
         study = optuna.create_study(
-            storage=None if storage is None else _open_storage(storage),
+            storage=None if storage is None else f"sqlite:///{storage}",
             study_name=self.model,
             direction="maximize",
             pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP, n_min_trials=STARTUP),
@@ -231,50 +230,26 @@ def _as_parameters(training: Training) -> dict[str, Any]:
     return values
 
 
-def _open_storage(file: Path) -> optuna.storages.BaseStorage:
-    """Trials in an SQLite file; its write-ahead log survives the death of the process."""
-
-    def connect() -> sqlite3.Connection:
-        connection = sqlite3.connect(file)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        return connection
-
-    return optuna.storages.RDBStorage("sqlite:///", engine_kwargs={"creator": connect})
-
-
-def _finished_trials(study: optuna.Study) -> dict[int, FrozenTrial]:
-    """The finished trial of every slot that has one."""
-    return {
-        trial.user_attrs["slot"]: trial
-        for trial in study.get_trials(deepcopy=False, states=_DONE)
-        if "slot" in trial.user_attrs
-    }
-
-
-def _complete(trial: FrozenTrial) -> bool:
-    return trial.state == TrialState.COMPLETE
-
-
 def _fail_interrupted_trials(study: optuna.Study) -> None:
     """Mark the running trials of a killed process as failed, so that their slots run again."""
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         study.tell(trial.number, state=TrialState.FAIL)
 
 
-def _best_trial(study: optuna.Study, model: str) -> Chosen:
-    done = [trial for _, trial in sorted(_finished_trials(study).items())]
-    rows = [
-        {
-            "slot": trial.user_attrs["slot"],
-            "HR@5": trial.value if _complete(trial) else None,
-            "given_up_after": None if _complete(trial) else max(trial.intermediate_values),
-            **trial.user_attrs["training"],
-        }
-        for trial in done
-    ]
-    rows.sort(key=lambda row: (-(row["HR@5"] if row["HR@5"] is not None else -1.0), row["slot"]))
-    return _best_of(rows, model)
+def _finished(study: optuna.Study) -> list[dict[str, Any]]:
+    """The finished trials, best first; those given up are last."""
+    rows = []
+    for trial in study.get_trials(deepcopy=False, states=_DONE):
+        is_whole = trial.state == TrialState.COMPLETE
+        rows.append(
+            {
+                "slot": trial.user_attrs["slot"],
+                "HR@5": trial.value if is_whole else None,
+                "given_up_after": None if is_whole else max(trial.intermediate_values),
+                **trial.user_attrs["training"],
+            }
+        )
+    return sorted(rows, key=lambda row: (row["HR@5"] is None, -(row["HR@5"] or 0.0), row["slot"]))
 
 
 def _best_of(rows: list[dict[str, Any]], model: str) -> Chosen:
@@ -449,7 +424,7 @@ class RepeatedTuning:
         return {
             **evaluation.summary(),
             "seed": experiment.seed,
-            "settings": experiment.as_plain_values(),
+            "settings": plain_values(experiment),
             "tuning": tunings,
         }
 
