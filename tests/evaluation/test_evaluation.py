@@ -64,11 +64,17 @@ def test_a_target_that_does_not_compete_is_a_miss():
 # --- revealing
 
 
+def _marks_of_mru(test):
+    mru = MRU()
+    mru.fit(test.history)
+    return mark(test, mru)
+
+
 def test_the_session_within_the_test_part_is_all_that_mru_sees():
     log = one_user([3, 3, 3, 3, 0, 1, 2, 0])
     test = exam(log, Split.parse("fraction:0.5,0,0.5"), find_preset("honest"))
     assert test.n_predictions == 3
-    by_user = mark(test, MRU())["all"]
+    by_user = _marks_of_mru(test)["all"]
     # 1 and 2 are unknown when launched, misses; then 0 ranks third behind 2 and 1
     np.testing.assert_allclose(by_user[0, :3], [0, 1 / 3, 1 / 3])
 
@@ -77,7 +83,7 @@ def test_repeats_are_counted_and_the_last_app_is_left_out():
     log = one_user([0, 1, 0, 1, 0, 0, 0, 1])
     test = exam(log, Split.parse("fraction:0.5,0,0.5"), find_preset("paper"))
     assert test.repeats.tolist() == [False, True, True, False]
-    found = mark(test, MRU())
+    found = _marks_of_mru(test)
     assert found["all"][0, 0] == pytest.approx(2 / 3)
     assert found["different"][0, 0] == 1.0  # of two apps the open one is left out
     assert np.isnan(found["openings"]).all()  # the split cuts a session
@@ -95,7 +101,7 @@ def test_an_opening_is_asked_without_a_session_so_far():
     mfu = MFU()
     mfu.fit(test.history)
     assert mark(test, mfu)["openings"][0, :1] == [0.5]
-    assert mark(test, MRU())["openings"][0, :1] == [0.5]  # by chance: it knows only sessions
+    assert _marks_of_mru(test)["openings"][0, :1] == [0.5]  # by chance: it knows only sessions
 
 
 @pytest.mark.parametrize("preset", ["paper", "neural"])
@@ -103,7 +109,7 @@ def test_a_user_with_nothing_but_repeats_counts_for_nothing_without_them(preset)
     log = one_user([0, 1, 0, 1, 0, 0, 0])
     test = exam(log, Split.parse("fraction:0.6,0,0.4"), find_preset(preset))
     result = evaluate(test, [MRU()], seed=0).summary()
-    assert np.isnan(mark(test, MRU())["different"]).all()
+    assert np.isnan(_marks_of_mru(test)["different"]).all()
     assert result["models"]["mru"]["HR@1"] == 1.0
     assert result["models"]["mru"]["different"]["HR@1"] is None
 

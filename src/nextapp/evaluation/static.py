@@ -44,8 +44,8 @@ NOT_RANKED = (CEILING, "seqmf-frozen")  # no rivals: an upper bound and a contro
 @dataclass(frozen=True, eq=False)
 class Marks:
     """One predictor's result: for each of `metrics.TABLES` (n_users, 9) means by user, in the order
-    of `metrics.METRICS`; NaN for users without such predictions. ``sums``: the same sums by
-    `Exam.units`, or the means where those are users. ``chances``: scores are log P.
+    of `metrics.METRICS`; NaN for users without such predictions. ``sums``: the sums by `Exam.units`
+    that these are made of. ``chances``: scores are log P.
     """
 
     name: str
@@ -450,18 +450,6 @@ def user_weights(exam: Exam, counted: Mask) -> Floats:
     return weights
 
 
-def user_means(exam: Exam, values: Floats, counted: Mask) -> Floats:
-    """(n_users, columns): means over the counted predictions of each user, as in the preset."""
-    session = exam.prediction_session[counted]
-    if exam.preset.average == "session":
-        by_session = _means(session, values[counted], len(exam.sessions) - 1)
-        there = ~np.isnan(by_session[:, 0])
-        return _means(exam.session_user[there], by_session[there], len(exam.users))
-    means = _means(exam.session_user[session], values[counted], len(exam.users))
-    weighted: Floats = means * user_weights(exam, counted)[:, None]
-    return weighted
-
-
 def launch_weights(exam: Exam, counted: Mask) -> Floats:
     """The weight of each counted prediction in its user's mean, as in the preset."""
     session = exam.prediction_session[counted]
@@ -470,35 +458,33 @@ def launch_weights(exam: Exam, counted: Mask) -> Floats:
     return np.ones(len(session))
 
 
+def user_means(exam: Exam, values: Floats, counted: Mask) -> Floats:
+    """(n_users, columns): means over the counted predictions of each user, as in the preset; NaN
+    for users without any."""
+    user, weights = exam.session_user[exam.prediction_session[counted]], user_weights(exam, counted)
+    sums = _sums(exam, values, counted, user, len(weights))
+    sizes = np.bincount(user, launch_weights(exam, counted), len(weights))
+    with np.errstate(invalid="ignore"):
+        return sums / sizes[:, None] * weights[:, None]
+
+
 def unit_sizes(exam: Exam, counted: Mask) -> Floats:
-    """(n_units,): by what sums by unit are divided: 1 for users, whose means they are."""
-    n_units = len(exam.units.owner)
-    if exam.units.name == "users":
-        return np.ones(n_units)
-    weights = launch_weights(exam, counted)
-    return np.asarray(np.bincount(exam.units.of_row[counted], weights, n_units), float)
+    """(n_units,): by what sums by unit are divided."""
+    unit, weights = exam.units.of_row[counted], launch_weights(exam, counted)
+    return np.asarray(np.bincount(unit, weights, len(exam.units.owner)), float)
 
 
 def unit_sums(exam: Exam, values: Floats, counted: Mask) -> Floats:
-    """(n_units, columns): sums of the counted predictions of each of `Exam.units`, weighted; where
-    these are users, their means."""
-    if exam.units.name == "users":
-        return user_means(exam, values, counted)
-    owner, n_units = exam.units.owner, len(exam.units.owner)
+    """(n_units, columns): sums of the counted predictions of each of `Exam.units`, weighted."""
+    unit, owner = exam.units.of_row[counted], exam.units.owner
+    sums = _sums(exam, values, counted, unit, len(owner))
+    return sums * user_weights(exam, counted)[owner][:, None]
+
+
+def _sums(exam: Exam, values: Floats, counted: Mask, group: Indices, n_groups: int) -> Floats:
     weighted = values[counted] * launch_weights(exam, counted)[:, None]
-    unit = exam.units.of_row[counted]
-    sums = np.stack([np.bincount(unit, column, n_units) for column in weighted.T], axis=1)
-    return np.asarray(sums * user_weights(exam, counted)[owner][:, None])
-
-
-def _means(group: Indices, values: Floats, n_groups: int) -> Floats:
-    """(n_groups, columns): mean of the rows of each group, NaN for an empty group."""
-    size = np.bincount(group, minlength=n_groups)
-    totals = np.stack(
-        [np.bincount(group, column, minlength=n_groups) for column in values.T], axis=1
-    )
-    with np.errstate(invalid="ignore"):
-        return totals / size[:, None]
+    columns = [np.bincount(group, column, n_groups) for column in weighted.T]
+    return np.asarray(np.stack(columns, axis=1), float)
 
 
 # Tables
