@@ -65,11 +65,11 @@ class Log:
 
     def __init__(self, source: str) -> None:
         from nextapp.predictors.nextapp import NextApp
-        from nextapp.predictors.pooled import pool_phones
+        from nextapp.predictors.pooled import Pooled
 
         split = Split.parse("fraction:0.75,0,0.25")
         self.test: Exam = exam(training_part(source), split, find_preset("paper"))
-        model = NextApp(crowd=pool_phones)
+        model = NextApp(crowd=Pooled)
         model.fit(self.test.history)
         self.crowd = model.crowd
 

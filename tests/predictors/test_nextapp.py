@@ -16,7 +16,7 @@ from nextapp.data.log import LaunchLog
 from nextapp.evaluation import METRICS, evaluate, exam, find_preset, mark
 from nextapp.predictor import DEFAULT, Habits, without
 from nextapp.predictors.nextapp import NextApp
-from nextapp.predictors.pooled import Pooled, pool_phones
+from nextapp.predictors.pooled import Pooled
 from nextapp.predictors.rivals import MFU, MRU, SROnDevice
 
 
@@ -53,7 +53,7 @@ def one_by_one(test, questions, weights=DEFAULT, crowd=None) -> np.ndarray:
 @pytest.mark.usefixtures("form")
 def test_the_compiled_form_is_the_plain_one_to_the_twelfth_digit(rng, preset, crowded):
     test = exam(made(rng), Split.parse("fraction:0.6,0,0.4"), find_preset(preset))
-    predictor = NextApp(crowd=pool_phones if crowded else None)
+    predictor = NextApp(crowd=Pooled if crowded else None)
     predictor.fit(test.history)
     for chunk in test.chunks:
         np.testing.assert_allclose(
@@ -79,7 +79,7 @@ def test_the_same_where_phones_weigh_the_crowd_each_in_its_way(rng):
         [f"u{k}" for k in range(n_users)], [f"a{k}" for k in range(n_apps)],
     )  # fmt: skip
     test = exam(log, Split.parse("fraction:0.8,0,0.2"), find_preset("authors"))
-    predictor = NextApp(crowd=pool_phones)
+    predictor = NextApp(crowd=Pooled)
     predictor.fit(test.history)
     gates = []
     for user in range(n_users):
@@ -101,7 +101,7 @@ def test_the_same_where_phones_weigh_the_crowd_each_in_its_way(rng):
 )
 def test_the_same_with_ingredients_switched_off(rng, ingredient):
     test = exam(made(rng, 2, 90), Split.parse("fraction:0.5,0,0.5"), find_preset("paper"))
-    predictor = NextApp(without(ingredient), crowd=pool_phones)
+    predictor = NextApp(without(ingredient), crowd=Pooled)
     predictor.fit(test.history)
     for chunk in test.chunks:
         expected = one_by_one(test, chunk.questions, without(ingredient), predictor.crowd)
@@ -174,7 +174,7 @@ def test_phones_see_every_launch_after_their_history_once(rng, split):
 @pytest.mark.parametrize("left_out", [-1, 2])
 def test_pooled_is_the_mean_over_the_other_phones(rng, left_out):
     log = made(rng, 6, 40, 9)
-    crowd = pool_phones(log).others(left_out)
+    crowd = Pooled(log).others(left_out)
     phones = [user for user in range(6) if user != left_out]
     popularity, moves, pairs = Counter(), Counter(), Counter()
     for user in phones:
@@ -211,8 +211,8 @@ def test_a_phone_is_never_told_what_only_it_does(rng):
     user = np.repeat([0, 1, 2], [20, 30, 20]).astype(np.int32)
     log = LaunchLog(user, app, np.arange(70) * 60_000, ("a", "b", "c"), tuple("vwxyz"))
     apps = np.arange(5)
-    assert pool_phones(log).others(1).shares(apps, 1, 0)[0].sum() == 0.0
-    assert pool_phones(log).others(0).shares(apps, 1, 0)[0][2] == pytest.approx(1.0)
+    assert Pooled(log).others(1).shares(apps, 1, 0)[0].sum() == 0.0
+    assert Pooled(log).others(0).shares(apps, 1, 0)[0][2] == pytest.approx(1.0)
 
 
 def test_it_beats_the_simple_rivals(seed):
@@ -232,7 +232,7 @@ def test_goals_on_the_real_logs(real_logs):
             Split.parse("fraction:0.8,0,0.2"),
             find_preset("paper"),
         )
-        predictor = NextApp(crowd=pool_phones)
+        predictor = NextApp(crowd=Pooled)
         predictor.fit(test.history)
         figures = dict(zip(METRICS, mark(test, predictor)["all"].mean(axis=0), strict=True))
         assert figures["HR@1"] >= first

@@ -8,7 +8,7 @@ from nextapp.crowd import LEAST_SHARE, crowd_without_noise
 from nextapp.data.log import LaunchLog
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.walsh import mean_shares
-from nextapp.predictors.pooled import pool_phones_without_pairs
+from nextapp.predictors.pooled import Pooled
 
 
 def test_a_fleet_and_a_log_tell_the_same_but_for_the_smallest_shares(rng):
@@ -17,7 +17,7 @@ def test_a_fleet_and_a_log_tell_the_same_but_for_the_smallest_shares(rng):
     names = [f"u{user}" for user in range(6)], [f"a{number}" for number in range(9)]
     log = LaunchLog.from_columns(users, apps, 60_000 * np.arange(240), *names)
     of_fleet = crowd_without_noise(mean_shares(Fleet.of_log(log)))
-    of_log = pool_phones_without_pairs(log).others(-1)
+    of_log = Pooled(log, pairs=False).others(-1)
     for last in range(9):
         told, _ = of_fleet.shares(np.arange(9), last)
         counted, _ = of_log.shares(np.arange(9), last)

@@ -15,7 +15,7 @@ from nextapp.data.log import LaunchLog
 from nextapp.evaluation import evaluate, exam, find_preset
 from nextapp.predictors import launch_streams
 from nextapp.predictors.nextapp import NextApp, crowd_cells
-from nextapp.predictors.pooled import pool_phones
+from nextapp.predictors.pooled import Pooled
 
 FILE = Path(__file__).parents[2] / "benchmarks/rivals/ranker.py"
 
@@ -41,7 +41,7 @@ def made(rng, n_users=5, n_each=300, n_apps=9) -> LaunchLog:
 def test_it_sees_what_the_predictor_saw(rng):
     """Scores by candidate are those of nextapp, and the app that came is among them."""
     test = exam(made(rng), Split.parse("fraction:0.8,0,0.2"), find_preset("paper"))
-    model = NextApp(crowd=pool_phones)
+    model = NextApp(crowd=Pooled)
     model.fit(test.history)
     ranker = sys.modules[type(Ranker()).__module__]
     for chunk in test.chunks:
@@ -63,7 +63,7 @@ def test_it_sees_what_the_predictor_saw(rng):
 def test_it_ranks_at_least_as_well_as_what_it_starts_from(rng):
     pytest.importorskip("lightgbm")
     test = exam(made(rng), Split.parse("fraction:0.8,0,0.2"), find_preset("paper"))
-    found = evaluate(test, [NextApp(crowd=pool_phones), Ranker()], 0).summary()["models"]
+    found = evaluate(test, [NextApp(crowd=Pooled), Ranker()], 0).summary()["models"]
     assert found["ranker"]["HR@1"] >= found["nextapp"]["HR@1"] - 0.02
     assert found["ranker"]["calibration"] is None
 

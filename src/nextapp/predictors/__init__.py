@@ -10,6 +10,7 @@ import inspect
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
@@ -204,15 +205,15 @@ def build(name: str, seed: int = 0, source: str = "") -> Predictor:
 
 def _build_nextapp(name: str) -> Predictor:
     from nextapp.predictors.nextapp import NextApp
-    from nextapp.predictors.pooled import pool_phones, pool_phones_without_pairs
+    from nextapp.predictors.pooled import Pooled
 
     if name == "nextapp-alone":
         return NextApp(name=name)
     if name == "nextapp-no-pairs":
-        return NextApp(name=name, crowd=pool_phones_without_pairs)
+        return NextApp(name=name, crowd=partial(Pooled, pairs=False))
     if name == "nextapp":
-        return NextApp(crowd=pool_phones)
-    return NextApp(without(name.removeprefix("nextapp-no-")), name, crowd=pool_phones)
+        return NextApp(crowd=Pooled)
+    return NextApp(without(name.removeprefix("nextapp-no-")), name, crowd=Pooled)
 
 
 def _build_own(name: str, seed: int) -> Predictor:

@@ -22,7 +22,7 @@ class NextApp:
 
     The statistics come from the history and go on with every launch of the test part once it has
     been revealed, those that nobody is asked about included. ``crowd`` is what all phones start
-    from, or how it is learnt from the history, such as `pool_phones`.
+    from, or how it is learnt from the history, such as `Pooled`.
     """
 
     in_expectation = False

@@ -100,7 +100,8 @@ class Pooled:
 
     The counterpart of what `nextapp.learners.CrowdLearner` learns from private reports: each
     phone counts the same, by the share of its transitions that are j→i and of its launches that are
-    of i. What comes after two apps is counted by launches; without ``pairs`` it is left out.
+    of i. What comes after two apps is counted by launches; without ``pairs`` it is left out, as of
+    private crowds.
     """
 
     def __init__(self, history: LaunchLog, *, pairs: bool = True) -> None:
@@ -151,16 +152,6 @@ class Pooled:
 
 
 _LEAST = 1e-12
-
-
-def pool_phones(history: LaunchLog) -> Pooled:
-    """The crowd of all phones of a log."""
-    return Pooled(history)
-
-
-def pool_phones_without_pairs(history: LaunchLog) -> Pooled:
-    """`pool_phones` without pairs of apps, as private crowds have none."""
-    return Pooled(history, pairs=False)
 
 
 def _row(

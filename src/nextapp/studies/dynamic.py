@@ -226,11 +226,6 @@ class DynamicResult:
     chosen: Mapping[str, tuple[float, float]]
     at_rate: Mapping[float, Courses]
 
-    def reference(self, name: str) -> str:
-        """The series to compare with: none for mechanisms and controls, else Full."""
-        private = name in (*self.experiment.mechanisms, *CONTROLS)
-        return NONE if private or "full" not in self.courses.by_user else "full"
-
     def as_json(self) -> dict[str, Any]:
         experiment, courses = self.experiment, self.courses
         names = list(courses.by_user)
@@ -290,7 +285,8 @@ class DynamicResult:
 
     def _series(self, name: str) -> dict[str, Any]:
         courses = self.courses
-        reference = self.reference(name)
+        private = name in (*self.experiment.mechanisms, *CONTROLS)
+        reference = NONE if private or "full" not in courses.by_user else "full"
         delta = courses.cumulative_lead(name, reference, "HR@5")
         privacy = self.privacy.get(name)
         return {
@@ -332,16 +328,18 @@ def run(
     _run_all(stream, runs, experiment, report)
 
     halves = second_half(whole.n_users, experiment.seed)
-    chosen = _choose_rates(experiment, runs, halves) if len(rates) > 1 else {}
+    tried = _by_rate(experiment, runs) if len(rates) > 1 else {}
+    chosen = _choose_rates(experiment, tried, halves)
     for _ in range(WIDENINGS if chosen else 0):
         beyond = [
             each
-            for rate, names in _rates_beyond(chosen, runs).items()
+            for rate, names in _rates_beyond(chosen, tried).items()
             for each in starts[0].private(rate, names)
         ]
         _run_all(stream, beyond, experiment, report)
         runs += beyond
-        chosen = _choose_rates(experiment, runs, halves)
+        tried = _by_rate(experiment, runs)
+        chosen = _choose_rates(experiment, tried, halves)
     if chosen and len(starts) > 1:
         at_chosen_rates = [
             each
@@ -351,7 +349,10 @@ def run(
         ]
         _run_all(stream, at_chosen_rates, experiment, report)
         runs += at_chosen_rates
-    return _result(experiment, log, cycles, runs, chosen, halves)
+    return _result(experiment, log, cycles, runs, tried, chosen, halves)
+
+
+ByRate = Mapping[str, Mapping[float, Floats]]
 
 
 @dataclass(eq=False)
@@ -448,39 +449,41 @@ def second_half(n_users: int, seed: int) -> Mask:
     return np.asarray(drawn % 2 == 1)
 
 
+def _by_rate(experiment: DynamicExperiment, runs: Sequence[_Run]) -> ByRate:
+    """The results of the privacy study with the first seed, by series and by rising rate."""
+    found: dict[str, dict[float, Floats]] = {}
+    for each in runs:
+        of_study = each.rate is not None and each.model.name not in experiment.regimes
+        if of_study and each.seed == experiment.seed:
+            found.setdefault(each.model.name, {})[each.rate or 0.0] = each.values
+    return {name: dict(sorted(rates.items())) for name, rates in found.items()}
+
+
 def _choose_rates(
-    experiment: DynamicExperiment, runs: Sequence[_Run], halves: Mask
+    experiment: DynamicExperiment, tried: ByRate, halves: Mask
 ) -> dict[str, tuple[float, float]]:
     """The best rate of every series of the privacy study on the first and on the second half.
 
-    The best rate has the highest HR@5, mean over users and cycles, with the first seed; of equals
-    the smaller rate.
+    The best rate has the highest HR@5, mean over users and cycles; of equals the smaller rate.
     """
     metric = experiment.metrics.index("HR@5")
-    scores: dict[str, dict[float, list[float]]] = {}
-    for each in runs:
-        if each.rate is None or each.model.name in experiment.regimes:
-            continue
-        means = [_mean(each.values[:, half, metric]) for half in (~halves, halves)]
-        scores.setdefault(each.model.name, {})[each.rate] = means
 
-    def best(found: Mapping[float, list[float]], half: int) -> float:
-        return max(sorted(found), key=lambda rate: found[rate][half])
+    def best(rates: Mapping[float, Floats], half: Mask) -> float:
+        return max(rates, key=lambda rate: _mean(rates[rate][:, half, metric]))
 
-    return {name: (best(found, 0), best(found, 1)) for name, found in scores.items()}
+    return {name: (best(rates, ~halves), best(rates, halves)) for name, rates in tried.items()}
 
 
 def _rates_beyond(
-    chosen: Mapping[str, tuple[float, float]], runs: Sequence[_Run]
+    chosen: Mapping[str, tuple[float, float]], tried: ByRate
 ) -> dict[float, list[str]]:
     """Rates ten times beyond those tried, with the series that were best at that edge."""
     found: dict[float, list[str]] = {}
     for name, pair in chosen.items():
-        tried = [each.rate for each in runs if each.model.name == name and each.rate is not None]
-        if name != FROZEN and min(tried) in pair:
-            found.setdefault(float(f"{min(tried) / 10:g}"), []).append(name)
-        if name != FROZEN and max(tried) in pair:
-            found.setdefault(float(f"{max(tried) * 10:g}"), []).append(name)
+        least, *_, most = tried[name]
+        for edge, rate in ((least, least / 10), (most, most * 10)):
+            if name != FROZEN and edge in pair:
+                found.setdefault(float(f"{rate:g}"), []).append(name)
     return found
 
 
@@ -494,6 +497,7 @@ def _result(
     log: LaunchLog,
     cycles: Cycles,
     runs: Sequence[_Run],
+    tried: ByRate,
     chosen: Mapping[str, tuple[float, float]],
     halves: Mask,
 ) -> DynamicResult:
@@ -520,14 +524,11 @@ def _result(
         name: np.stack([join(name, found) for found in by_seed.values()])
         for name, by_seed in by_name.items()
     }
-    first = {name: by_name[name][experiment.seed] for name in chosen}
     at_rate = {}
-    for rate in sorted({rate for found in first.values() for rate in found if rate is not None}):
-        there = {name: found[rate] for name, found in first.items() if rate in found}
-        frozen = next(iter(first[FROZEN].values()))  # the same at every rate
-        at_rate[rate] = courses(
-            {name: values[None] for name, values in {FROZEN: frozen, **there}.items()}
-        )
+    for rate in sorted({rate for rates in tried.values() for rate in rates}):
+        there = {name: rates[rate][None] for name, rates in tried.items() if rate in rates}
+        frozen = next(iter(tried[FROZEN].values()))  # the same at every rate
+        at_rate[rate] = courses({FROZEN: frozen[None], **there})
     private = (*experiment.mechanisms, *CONTROLS) if experiment.mechanisms else ()
     return DynamicResult(
         experiment,

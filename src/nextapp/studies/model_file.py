@@ -28,7 +28,7 @@ from nextapp.evaluation.seqmf import SeqMF
 from nextapp.phone.core import LightReason, PhoneCore
 from nextapp.phone.phone import rows_and_buckets
 from nextapp.predictor import Habits, Reason
-from nextapp.predictors.pooled import OtherPhones, pool_phones
+from nextapp.predictors.pooled import OtherPhones, Pooled
 from nextapp.progress import Progress
 from nextapp.settings import unknown
 from nextapp.storage import write_atomically
@@ -88,7 +88,7 @@ def _train_nextapp(
     """The counts of all phones of the log together."""
     del experiment
     report("counting", 0, 0)
-    crowd = pool_phones(log).others(-1)
+    crowd = Pooled(log).others(-1)
     sizes = {"n_transitions": len(crowd.moves), "n_after_two": len(crowd.pairs)}
     return {f"crowd.{name}": tensor for name, tensor in crowd._asdict().items()}, {}, sizes
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from nextapp.data.cutting import collapse_repeats
 from nextapp.data.log import LaunchLog
 from nextapp.predictor import Habits, Reason
-from nextapp.predictors.pooled import pool_phones
+from nextapp.predictors.pooled import Pooled
 from nextapp.studies.model_file import launches_of
 
 _LEAST = 0.05  # smallest part of a score that is mentioned
@@ -57,7 +57,7 @@ def explain(asked: Asked, launch: int | None, n: int) -> dict[str, Any]:
     if before is not None:  # there from the start: the phone learns what it is worth
         if target is not None:
             before = before.where(before.time / 1000 < target[1])
-        habits.crowd = pool_phones(before).others(before.users.index(asked.name))
+        habits.crowd = Pooled(before).others(before.users.index(asked.name))
         numbers = {app: number for number, app in enumerate(before.apps)}
     for app, clock, ahead in launches:
         habits.observe(numbers.setdefault(app, len(numbers)), clock + ahead)
