@@ -78,7 +78,9 @@ def run_part(part: Part, scratch: Path, report: Progress) -> dict[str, Any]:
         log = part.source.log(part.seed)
         about |= {"n_users": log.n_users, "n_apps": log.n_apps, "n_launches": len(log)}
         about |= {"notes": list(log.notes), "clock": has_clock(log)}
-        return {**ON_LOGS[part.kind](part, log, scratch, report), "data": about}
+        if part.kind == "static":
+            return {**static(part, log, scratch, report), "data": about}
+        return {**ON_LOGS[part.kind](part, log, report), "data": about}
     except ValueError as error:
         return {"problem": str(error), "data": about}
 
@@ -120,9 +122,8 @@ def static(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict[
     return {"presets": presets, "variants": variants}
 
 
-def activity(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict[str, Any]:
+def activity(part: Part, log: LaunchLog, report: Progress) -> dict[str, Any]:
     """Active users and launches by day, and by cycle of almost equal activity."""
-    del scratch
     check_keys(part.settings, ["cycles"], f"{part.name}.toml: ")
     report("counting", 0, 0)
     found = description(log)
@@ -140,14 +141,13 @@ def activity(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dic
     }
 
 
-def in_cycles(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict[str, Any]:
+def in_cycles(part: Part, log: LaunchLog, report: Progress) -> dict[str, Any]:
     """A figure of the dynamic environment: regimes, or privacy mechanisms.
 
     ``tune`` is the number of settings of SeqMF that are tried, see `_tune_by_halves`. The table
     ``authors`` has the hyper-parameters, initial values and optimiser of the paper's authors.
     ``variants`` has the differences with other hyper-parameters, and the same rivals.
     """
-    del scratch
     values = {**part.settings, "data": part.source.where, "seed": part.seed}
     trials, authors = values.pop("tune", 0), values.pop("authors", None)
     if "models" in values:
@@ -249,9 +249,8 @@ def _variant(courses: Courses, n_users: int) -> dict[str, Any]:
     }
 
 
-def windows(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict[str, Any]:
+def windows(part: Part, log: LaunchLog, report: Progress) -> dict[str, Any]:
     """The regime Full with all history and with each history window."""
-    del scratch
     values = {**part.settings, "data": part.source.where, "seed": part.seed}
     days = tuple(values.pop("windows"))
     return run_windows(settings_on_data(DynamicExperiment, values), days, log, report)
@@ -274,14 +273,11 @@ def crowd(part: Part, report: Progress) -> dict[str, Any]:
     return {**result, "settings": {**result["settings"], "data": where}, "about": about}
 
 
-ON_LOGS: Mapping[str, Callable[[Part, LaunchLog, Path, Progress], dict[str, Any]]] = {
-    "static": static,
+ON_LOGS: Mapping[str, Callable[[Part, LaunchLog, Progress], dict[str, Any]]] = {
     "activity": activity,
     "dynamic": in_cycles,
     "windows": windows,
-    "readings": lambda part, log, scratch, report: run_readings(
-        _settings(Readings, part), log, report
-    ),
+    "readings": lambda part, log, report: run_readings(_settings(Readings, part), log, report),
 }
 ON_FLEETS: Mapping[str, Callable[[Part, Progress], dict[str, Any]]] = {
     "phones": lambda part, report: phones_needed.run(
@@ -406,16 +402,10 @@ def _run_and_record(part: Part, folder: Path) -> None:
 def record_of(
     part: Part, result: Mapping[str, Any], seconds: float, processor_seconds: float = 0.0
 ) -> dict[str, Any]:
+    own = ("base", "kind", "title", "about", "fingerprint", "quick", "seed", "settings")
     return {
         "part": part.name,
-        "base": part.base,
-        "kind": part.kind,
-        "title": part.title,
-        "about": part.about,
-        "fingerprint": part.fingerprint,
-        "quick": part.quick,
-        "seed": part.seed,
-        "settings": dict(part.settings),
+        **{name: getattr(part, name) for name in own},
         "seconds": round(seconds, 1),
         "processor_seconds": round(processor_seconds, 1),
         "versions": versions(),
