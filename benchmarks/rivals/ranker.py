@@ -252,7 +252,7 @@ def _features(
     gate = np.array(DEFAULT.gate)
     _record(streams, starts, DEFAULT.start, gate, DEFAULT.rates, support, scores, seen)
     cells = (streams.cell[phone] + number * width)[:, None] + seen.candidates.astype(np.intp)
-    match_partially(streams, starts, PPM().fades, by_ppm)
+    match_partially(streams, starts, PPM.fades, PPM.escapes, by_ppm)
     other = np.log(by_ppm)[np.maximum(cells, 0)]
     features = np.concatenate([seen.features, other[:, :, None].astype(np.float32)], axis=2)
     return seen._replace(features=features), cells, scores

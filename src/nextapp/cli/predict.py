@@ -9,6 +9,7 @@ import click
 
 from nextapp.cli import commands, screen
 from nextapp.cli.commands import FILE, OUTPUT_FILE, command, option, options_and_file, output
+from nextapp.data.cutting import collapse_repeats
 from nextapp.data.importers.content import check_no_address
 from nextapp.phone.commands import reason_lines
 from nextapp.settings import count
@@ -151,11 +152,11 @@ def explain(
     if (source is None) == (history is None):
         raise ValueError("give either a log (DATA) or --history FILE.")
     if history is not None:
-        found = model_file.read_history(history, user, log_options.read)
-        asked = reasons.Asked(user or "this phone", *found)
+        asked = model_file.read_history(history, user, log_options.read)
     else:
-        log = log_options.read(str(source), seed)
-        asked = reasons.launches_of_user(log, user, alone=alone)
+        log = collapse_repeats(log_options.read(str(source), seed))
+        asked = model_file.history_of(log, user or log.users[int(log.user[0])])
+        asked = asked._replace(log=None) if alone else asked
     result = reasons.explain(asked, launch, n)
     _show(asked.name, result)
     screen.write_json(json, result)

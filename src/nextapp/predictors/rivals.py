@@ -263,67 +263,6 @@ def _play_online(
             last = app
 
 
-class CountMix:
-    """Counts after the last app and after the last two, each mixed with what is expected without.
-
-        P(i) = (n(i) + a P'(i)) / (Σn + a)
-
-    n counts launches of i after the context and P' is P for the shorter one: first how often i is
-    launched at all. All counts fade. On each phone alone; scores are log P.
-    """
-
-    name = "count-mix"
-    in_expectation = False
-    scores_are_log_chances = True
-
-    def __init__(self, longest: int = 2) -> None:
-        self.longest = longest
-
-    def fit(self, history: LaunchLog) -> None:
-        self.history = history
-
-    def score(self, questions: Questions) -> Floats:
-        chances = np.empty(int(questions.cell_starts[-1]))
-        streams = launch_streams(self.history, questions)
-        _mix_counts(streams, questions.candidate_starts, self.longest, chances)
-        return np.log(chances)
-
-
-@loop(seconds=lambda streams, *_: 2e-5 * len(streams.launches))
-def _mix_counts(streams: Streams, candidate_starts: Indices, longest: int, chances: Floats) -> None:
-    for v in range(len(candidate_starts) - 1):
-        k = candidate_starts[v + 1] - candidate_starts[v]
-        first, end = streams.starts[v], streams.starts[v + 1]
-        rows = dict_of_whole_numbers()  # by context: its row of `counts`
-        counts = np.zeros((min(k + k * k, longest * (end - first)) + 1, k))
-        now = np.full(longest + 1, -1)  # rows of the contexts that hold, the shortest first
-        now[0] = 0
-        n_rows = 1
-        cell = streams.cell[v]
-        for row in range(first, end):
-            app = streams.launches[row]
-            if streams.asked[row]:
-                expected = np.full(k, 1.0 / k)
-                for length in range(longest + 1):
-                    if now[length] >= 0:
-                        seen = counts[now[length]]
-                        weight = MIX_PRIOR if length > 0 else 1.0
-                        expected = (seen + weight * expected) / (seen.sum() + weight)
-                chances[cell : cell + k] = expected
-                cell += k
-            for length in range(longest + 1):
-                if now[length] >= 0:
-                    counts[now[length]] *= MIX_FADE if length > 0 else MIX_USUAL_FADE
-                    counts[now[length], app] += 1.0
-            key = 0
-            for length in range(1, min(longest, row - first + 1) + 1):
-                key = key * (k + 1) + streams.launches[row - length + 1] + 1
-                if key not in rows:
-                    rows[key] = n_rows
-                    n_rows += 1
-                now[length] = rows[key]
-
-
 class PPM:
     """Prediction by partial matching, orders 0 to 6, on each phone alone; scores are log P."""
 
@@ -332,6 +271,7 @@ class PPM:
     scores_are_log_chances = True
 
     fades = np.array([FADE] + [CONTEXT_FADE] * LONGEST)
+    escapes = np.zeros(LONGEST + 1)  # method C
 
     def fit(self, history: LaunchLog) -> None:
         self.history = history
@@ -339,8 +279,24 @@ class PPM:
     def score(self, questions: Questions) -> Floats:
         chances = np.empty(int(questions.cell_starts[-1]))
         streams = launch_streams(self.history, questions)
-        match_partially(streams, questions.candidate_starts, self.fades, chances)
+        match_partially(streams, questions.candidate_starts, self.fades, self.escapes, chances)
         return np.log(chances)
+
+
+class CountMix(PPM):
+    """Counts after the last app and after the last two, each mixed with what is expected without.
+
+        P(i) = (n(i) + a P'(i)) / (Σn + a)
+
+    n counts launches of i after the context and P' is P for the shorter one: first how often i is
+    launched at all. So it is PPM with an escape of a, however many apps came.
+    """
+
+    name = "count-mix"
+
+    def __init__(self, longest: int = 2) -> None:
+        self.fades = np.array([MIX_USUAL_FADE] + [MIX_FADE] * longest)
+        self.escapes = np.array([1.0] + [MIX_PRIOR] * longest)
 
 
 class Followers(NamedTuple):
@@ -353,17 +309,18 @@ class Followers(NamedTuple):
 
 
 @compiled
-def _blend(followers: Followers, contexts: Indices, k: int) -> Floats:
+def _blend(followers: Followers, contexts: Indices, escapes: Floats, k: int) -> Floats:
     """P of the k candidates after these contexts, the shortest first; -1 where there is none."""
     chances = np.full(k, 1.0 / k)
-    for context in contexts:
-        first = followers.head[context] if context >= 0 else -1
+    for order in range(len(contexts)):
+        first = followers.head[contexts[order]] if contexts[order] >= 0 else -1
         if first < 0:
             break
-        total, escape, at = 0.0, 0.0, first
+        total, escape, at = escapes[order], escapes[order], first
+        each = 0.0 if escape > 0.0 else 1.0
         while at >= 0:
-            total += followers.times[at] + 1.0
-            escape += 1.0
+            total += followers.times[at] + each
+            escape += each
             at = followers.next[at]
         chances *= escape / total
         at = first
@@ -392,9 +349,12 @@ def _count(followers: Followers, context: int, app: int, fade: float, n_cells: i
 
 @loop(seconds=lambda streams, *_: 4e-5 * len(streams.launches))
 def match_partially(
-    streams: Streams, candidate_starts: Indices, fades: Floats, chances: Floats
+    streams: Streams, candidate_starts: Indices, fades: Floats, escapes: Floats, chances: Floats
 ) -> None:
-    """P of every candidate by cell, for what is asked of these phones."""
+    """P of every candidate by cell, for what is asked of these phones.
+
+    ``escapes`` by order; 0 for the escape of method C, the number of different apps that came.
+    """
     n_orders = len(fades)
     for v in range(len(candidate_starts) - 1):
         k = candidate_starts[v + 1] - candidate_starts[v]
@@ -411,7 +371,7 @@ def match_partially(
         for row in range(first, end):
             app = streams.launches[row]
             if streams.asked[row]:
-                chances[cell : cell + k] = _blend(followers, contexts, k)
+                chances[cell : cell + k] = _blend(followers, contexts, escapes, k)
                 cell += k
             for order in range(n_orders):
                 if contexts[order] >= 0:

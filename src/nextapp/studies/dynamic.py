@@ -242,6 +242,7 @@ class DynamicResult:
                 }
                 for part in self.cycles.parts
             ],
+            "n_users": int(asked.max()),
             "evaluated": [part.number for part in self.cycles.parts[1:]],
             "q_moves_after": [
                 cycle + 1

@@ -217,11 +217,16 @@ def _crowd_from(tensors: Tensors, n_apps: int) -> OtherPhones:
 
 
 class OwnHistory(NamedTuple):
-    """Launches of one phone, oldest first: app, seconds since 1970, UTC offset; ``timed`` says
-    whether their times are its own."""
+    """Launches of one phone, oldest first: app, seconds since 1970, and how far its local time is
+    ahead of UTC; ``timed`` says whether their times are its own.
+
+    ``log`` has the launches of all phones, from which the crowd is made; None: without a crowd.
+    """
 
     launches: list[tuple[str, float, int]]
-    timed: bool
+    timed: bool = True
+    name: str = "this phone"
+    log: LaunchLog | None = None
 
 
 def read_history(file: Path, user: str | None, read: Callable[[str], LaunchLog]) -> OwnHistory:
@@ -241,11 +246,11 @@ def read_history(file: Path, user: str | None, read: Callable[[str], LaunchLog])
             f"a history must be of one phone, got {log.n_users} users: choose one with --user, "
             f"such as {', '.join(log.users[:3])}."
         )
-    return OwnHistory(launches_of(log, user or log.users[0]), True)
+    return history_of(log, user or log.users[0])._replace(name=user or "this phone", log=None)
 
 
-def launches_of(log: LaunchLog, user: str) -> list[tuple[str, float, int]]:
-    """The launches of one user of a log, as a `OwnHistory` has them.
+def history_of(log: LaunchLog, user: str) -> OwnHistory:
+    """One user of a log.
 
     Where the log tells no zone it is this machine's, as for a phone that imports them.
     """
@@ -257,4 +262,4 @@ def launches_of(log: LaunchLog, user: str) -> list[tuple[str, float, int]]:
     clocks = (log.time[rows] / 1000).tolist()
     own = None if log.zone is None else log.zone[rows].tolist()
     zones = own or (offset_at(clock, None) for clock in clocks)
-    return list(zip(names, clocks, zones, strict=True))
+    return OwnHistory(list(zip(names, clocks, zones, strict=True)), name=user, log=log)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
-from typing import Any, NamedTuple
+from typing import Any
 
-from nextapp.data.cutting import collapse_repeats
-from nextapp.data.log import LaunchLog
 from nextapp.predictor import Habits, Reason
 from nextapp.predictors.pooled import Pooled
-from nextapp.studies.model_file import launches_of
+from nextapp.studies.model_file import OwnHistory
 
 _LEAST = 0.05  # smallest part of a score that is mentioned
 _LEAST_COUNT = 0.5  # smallest number of launches that is mentioned
@@ -17,28 +15,7 @@ _CHOICES = 3  # largest number of statistics that are mentioned
 _OF_TIMES = ("seconds", "hour")  # evidence that rests on when launches were
 
 
-class Asked(NamedTuple):
-    """A phone's launches, oldest first: app, seconds since 1970, and how far its local time is
-    ahead of UTC; ``timed`` says whether their times are its own.
-
-    ``log`` has the launches of all phones, from which the crowd is made; None: without a crowd.
-    """
-
-    name: str
-    launches: list[tuple[str, float, int]]
-    timed: bool = True
-    log: LaunchLog | None = None
-
-
-def launches_of_user(log: LaunchLog, user: str | None, *, alone: bool) -> Asked:
-    """One user of a log, without 3-second repeats; by default the first."""
-    if user is None:
-        user = log.users[int(log.user[0])] if len(log) else ""
-    log = collapse_repeats(log)
-    return Asked(user, launches_of(log, user), log=None if alone else log)
-
-
-def explain(asked: Asked, launch: int | None, n: int) -> dict[str, Any]:
+def explain(asked: OwnHistory, launch: int | None, n: int) -> dict[str, Any]:
     """The n likeliest apps after the launches, or before number `launch`, with their reasons."""
     launches, before, target = asked.launches, asked.log, None
     if launch is not None:

@@ -171,7 +171,6 @@ def in_cycles(part: Part, log: LaunchLog, report: Progress) -> dict[str, Any]:
     }
     result = replace(found[USUAL], courses=courses[main]).as_json()
     result["settings"]["data"] = part.source.as_values()["where"]
-    result["n_users"] = max(cycle["n_users_asked"] for cycle in result["cycles"])
     variants = {
         name: _variant(courses[name], result["n_users"]) for name in settings if name != main
     }
