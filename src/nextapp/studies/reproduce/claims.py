@@ -703,7 +703,7 @@ _QUOTED = (
     Claim("readings", "light",
          By("SeqMF ranked by the light score (8) is equivalent to SeqMF ranked by the full score "
             "(4) in HR@1",
-            lambda result: is_equivalent([gap_between(result, "seqmf", "seqmf-full-score", "HR@1")])),
+            lambda found: is_equivalent([gap_between(found, "seqmf", "seqmf-full-score", "HR@1")])),
          "the second item … is the approximation of the second item in (4)",
          where="Inference in SeqMF model"),
     Claim("readings", "weights",
