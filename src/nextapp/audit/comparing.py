@@ -1,8 +1,8 @@
 """Compares all mechanisms on the same phones: accuracy, cost and leakage.
 
-With a forecast before training: can a run of this size learn anything through a mechanism? The mean
-of M reports is the mean gradient μ (clipped to radius C) plus independent noise of squared length
-V C²/M. So its expected cosine to μ is
+How many phones must report to learn anything through a mechanism? The mean of M reports is the mean
+gradient μ (clipped to radius C) plus independent noise of squared length V C²/M. So its expected
+cosine to μ is
 
     1/√(1 + V C²/(M ‖μ‖²))
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -46,46 +46,10 @@ LABELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 """Mechanisms that can be compared, with their options, by the name shown in tables."""
 
-WANTED = math.sqrt(0.5)
-"""A cosine of .71: as much gradient as noise."""
-
-HOPELESS = 0.25
-"""Below this cosine less than 1/15 of the squared length of the mean report is gradient."""
-
 _TIMED = 50
 _DECODED_AT_ONCE = 5_000
 _STAND_INS = 300
 _ATTACKED = 300
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """The quality of the mean of all reports of a round.
-
-    ``noise`` is the expected squared length of the noise divided by that of μ.
-    """
-
-    n_phones: int
-    noise: float
-    cosine: float
-    phones_needed: int
-
-    @property
-    def warning(self) -> str | None:
-        """A text if the run can learn little or nothing, else None."""
-        if self.cosine >= WANTED:
-            return None
-        size = f"{self.n_phones:,} phone{'s'[: self.n_phones > 1]}"
-        share = 1 / (1 + self.noise)
-        if self.cosine < HOPELESS:
-            verdict = "such a run learns almost nothing"
-        else:
-            verdict = "such a run learns slowly, if at all"
-        return (
-            f"With {size} {_percent(share)} of the mean report is gradient and the rest is noise "
-            f"(expected cosine {self.cosine:.3f}): {verdict}. About {self.phones_needed:,} phones "
-            f"are needed for as much gradient as noise."
-        )
 
 
 @dataclass(frozen=True)
@@ -97,7 +61,8 @@ class Compared:
     of entries, a zero counting half) compare it with the mean gradient before clipping;
     ``cosine_error`` is the standard error of ``cosine``. ``n_bytes`` is the size of the payload;
     ``microseconds`` the median time of one `encode`. ``leak``: how well the informed attacker
-    answers "is the most used app on this phone?" from one report.
+    answers "is the most used app on this phone?" from one report. ``phones_needed``: see there;
+    None for qharmony, which has no clip and estimates another mean.
     """
 
     name: str
@@ -109,11 +74,8 @@ class Compared:
     signs: float
     n_bytes: int
     microseconds: float
-    forecast: Forecast
+    phones_needed: int | None
     leak: Leak
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"warning": self.forecast.warning}
 
 
 def build_mechanisms(
@@ -191,55 +153,23 @@ def _compare_one(
         signs=float(np.mean(signs)),
         n_bytes=n_bytes,
         microseconds=microseconds,
-        forecast=_forecast(each, phones, target),
+        phones_needed=(
+            phones_needed(each, float(np.linalg.norm(target))) if np.isfinite(each.clip) else None
+        ),
         leak=informed_attack(each, attacked, 1, seed, ("favourite",))[0],
     )
 
 
-def forecast(
-    mechanism: Mechanism,
-    mean_length: float,
-    n_phones: int,
-    *,
-    clip: float | None = None,
-) -> Forecast:
-    """The expected cosine between mean report and mean gradient, and the phones needed for .71.
+def phones_needed(mechanism: Mechanism, mean_length: float) -> int:
+    """The phones whose mean report has as much gradient as noise, a cosine of .71: V C²/‖μ‖².
 
-    ``mean_length`` is ‖μ‖ of the clipped gradients, in the units of the gradients; it must come
-    from public data or synthetic phones. ``clip`` is the radius of the entries, given where the
-    mechanism itself has none.
+    ``mean_length`` is ‖μ‖ of the clipped gradients, in the units of the gradients.
     """
     if not (math.isfinite(mean_length) and mean_length > 0):
         raise ValueError(f"the length of the mean gradient must be > 0, got {mean_length!r}.")
-    if n_phones < 1:
-        raise ValueError(f"n_phones must be 1 or more, got {n_phones!r}.")
-    radius = mechanism.clip if clip is None else clip
-    one = mechanism.variance * (radius / mean_length) ** 2 if mechanism.variance else 0.0
-    noise = one / n_phones
-    needed = max(1, math.ceil(one))
-    return Forecast(n_phones, noise, 1 / math.sqrt(1 + noise), needed)
-
-
-def _percent(share: float) -> str:
-    return f"{share:.1%}" if share >= 0.001 else "less than 0.1%"
-
-
-def _forecast(each: Mechanism, phones: SyntheticPhones, target: Floats) -> Forecast:
-    """The forecast for a mechanism.
-
-    qharmony has no clip: it estimates the mean of F(u)/f_max(u), clipped where its
-    probabilities would be outside [0, 1].
-    """
-    if not isinstance(each, QHarmony):
-        return forecast(each, float(np.linalg.norm(target)), len(phones.gradients))
-    reach = 1 / math.tanh(each.epsilon / (2 * each.k))
-    total = np.zeros_like(target)
-    for gradient in phones.gradients:
-        flat = gradient.dense().ravel()
-        largest = flat.max()
-        total += np.clip(flat / largest, -reach, reach) if largest > 0 else np.sign(flat)
-    length = float(np.linalg.norm(total)) / len(phones.gradients)
-    return forecast(each, length, len(phones.gradients), clip=1.0)
+    if not mechanism.variance:
+        return 1
+    return max(1, math.ceil(mechanism.variance * (mechanism.clip / mean_length) ** 2))
 
 
 def mean_report(

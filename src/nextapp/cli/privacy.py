@@ -79,8 +79,8 @@ def compare(asked: ComparisonOptions, phones: int, rounds: int, json: Path | Non
             mechanisms, fleet, n_rounds=rounds, seed=asked.seed, progress=report
         )
     screen.out.print(_comparison(found).terminal(tight=True))
-    _say_what_it_means(found)
-    figures = {each.name: each.as_json() for each in found}
+    _say_what_it_means(found, phones)
+    figures = {each.name: asdict(each) for each in found}
     screen.write_json(json, asked.as_json(figures, phones=phones, rounds=rounds))
 
 
@@ -259,14 +259,13 @@ def _round_count(count: int) -> str:
 
 def _comparison(found: Sequence[Compared]) -> Table:
     return Table.of_text(
-        ["mechanism", "NMSE", "cosine", "forecast", ".71 at", "signs", "bytes", "µs", "AUC"],
+        ["mechanism", "NMSE", "cosine", ".71 at", "signs", "bytes", "µs", "AUC"],
         [
             [
                 each.name,
                 f"{each.nmse:.2g}",
                 f"{number(each.cosine)}±{number(each.cosine_error)}",
-                number(each.forecast.cosine),
-                _round_count(each.forecast.phones_needed),
+                "–" if each.phones_needed is None else _round_count(each.phones_needed),
                 number(each.signs),
                 f"{each.n_bytes}",
                 f"{each.microseconds:.0f}",
@@ -277,18 +276,20 @@ def _comparison(found: Sequence[Compared]) -> Table:
     )
 
 
-def _say_what_it_means(found: Sequence[Compared]) -> None:
+def _say_what_it_means(found: Sequence[Compared], n_phones: int) -> None:
     screen.out.print(
         ".71 at: phones for as much gradient as noise. signs: right ones among the largest tenth "
         "of entries. AUC: an informed attacker's, for “is the most used app here?”, one report.",
         style="dim",
     )
-    private = [each for each in found if each.name not in ("identity", *verdict.EXPECTED_TO_FAIL)]
-    if not private:
-        return
-    best = min(private, key=lambda each: each.forecast.noise)
-    if best.forecast.warning:
-        screen.out.print(f"[bold]Even {best.name}, the best here:[/] {best.forecast.warning}")
+    needed = {each.name: each.phones_needed for each in found if each.name != "identity"}
+    least = min((n for n in needed.values() if n is not None), default=0)
+    if least > n_phones:
+        best = next(name for name, n in needed.items() if n == least)
+        screen.out.print(
+            f"Even {best}, the best here, needs about {least:,} phones for as much gradient as "
+            f"noise: with {n_phones:,} a run learns slowly, if at all."
+        )
 
 
 def _audit_table(found: Sequence[verdict.Audit]) -> Table:
