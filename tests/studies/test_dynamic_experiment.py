@@ -193,17 +193,6 @@ def test_pretraining_on_all_data_is_another_q(log):
     assert not np.array_equal(by_how["first"], by_how["none"], equal_nan=True)
 
 
-def test_the_controls_are_what_they_say(log):
-    """Plain descent along zero shrinks Q by 1 − rate λ a round; frozen, it stays."""
-    experiment = small(mechanisms=("kashin",), regimes=(), models=(), update_rate=0.5)
-    privacy = run(experiment, log).privacy
-    assert privacy["frozen"]["q_moved"] == 0.0
-    assert privacy["zero"]["q_moved"] == pytest.approx(1 - (1 - 0.5 * 0.2) ** 2)
-    assert privacy["zero"]["cosine"] is None
-    assert privacy["none"]["cosine"] == pytest.approx(1.0)
-    assert -1 <= privacy["kashin"]["cosine"] < 0.99
-
-
 def test_every_series_has_the_rate_that_was_best_on_the_other_half(log, monkeypatch):
     """Played again one rate at a time, and put together by hand."""
     monkeypatch.setattr(dynamic, "WIDENINGS", 0)

@@ -175,9 +175,8 @@ class FederatedSeqMF:
     empty
         The reporting phones have gradients of zero, so that only the mechanism's noise is learnt.
 
-    ``n_reports`` counts the reports of each phone. ``cosines`` has one entry per round: the cosine
-    between the estimated and the true sum of clipped gradients, which only a simulation knows.
-    ``diverged``: training has diverged, and Q keeps its last finite value.
+    ``n_reports`` counts the reports of each phone. ``diverged``: training has diverged, and Q keeps
+    its last finite value.
     """
 
     def __init__(
@@ -205,9 +204,7 @@ class FederatedSeqMF:
         self.seed = seed
         self.empty = empty
         self.n_reports = np.zeros(len(start), np.int64)
-        self.cosines: list[float] = []
         self.diverged = False
-        self._first_vectors = app_vectors
         self._waiting = np.zeros(len(start), bool)
         plain = mechanism("identity", n_apps=len(app_vectors), d=app_vectors.shape[1])
         reporting = plain if isinstance(source, str) else source
@@ -251,8 +248,6 @@ class FederatedSeqMF:
         reported = run_round(self.server, functools.partial(self._sum, end, self.source))
         if reported.estimate is not None:
             self.n_reports += self._waiting
-        if reported.cosine is not None:
-            self.cosines.append(reported.cosine)
 
     def _sum(self, end: CycleEnd, source: Mechanism, broadcast: Broadcast) -> ReportSum:
         """The sum of the reports of all phones with launches since the last training."""
@@ -270,13 +265,6 @@ class FederatedSeqMF:
             solving=self.regime != "global" and not self.empty,
         )
         return ReportSum(estimate_sum(sums, source), sums)
-
-    @property
-    def distance(self) -> float:
-        """Relative distance of Q from its start: ‖Q − Q₀‖ / ‖Q₀‖."""
-        start = self._first_vectors
-        moved = np.linalg.norm(self.server.broadcast.app_vectors - start)
-        return float(moved / np.linalg.norm(start))
 
 
 def start_vectors(n_users: int, training: Training, seed: int, how: str) -> Floats:

@@ -556,19 +556,14 @@ def _privacy(
     """The privacy budget spent by the phones: ε per report times the number of reports.
 
     ``worst`` is the largest total of a phone, ``mean`` the mean over phones that reported, both
-    over all seeds; None where there is no bound. ``cosine`` is the mean cosine between the
-    estimated and the true sum of gradients, ``q_moved`` the mean distance of Q from its pre-trained
-    start.
+    over all seeds; None where there is no bound.
     """
-    cosines = [cosine for each in federations for cosine in each.cosines]
     found = {
         "epsilon": 0.0,
         "worst": 0.0,
         "mean": 0.0,
         "n_rounds": max(int(each.server.broadcast.round) for each in federations),
         "clip": None,
-        "cosine": float(np.mean(cosines)) if cosines else None,
-        "q_moved": float(np.mean([each.distance for each in federations])),
         "promise": "no phone reports anything",
     }
     sources = [each.source for each in federations if not isinstance(each.source, str)]

@@ -347,9 +347,5 @@ def _about_fleet(parameters: synthetic.Parameters) -> dict[str, Any]:
         "kind": "synthetic phones, not data of people",
         "n_users": parameters.phones,
         "n_apps": parameters.apps,
-        "parameters": {
-            name: None if value == math.inf else value  # JSON has no infinity
-            for name, value in asdict(parameters).items()
-        },
         "notes": [],
     }
