@@ -5,11 +5,12 @@ import tomllib
 import pytest
 
 from nextapp.settings import as_toml, read_toml
-from nextapp.studies.experiment import MODELS, Experiment, experiment_from, plain_values
+from nextapp.studies.experiment import MODELS, Experiment, plain_values, settings_on_data
 
 
 def test_settings_survive_their_toml():
-    experiment = experiment_from(
+    experiment = settings_on_data(
+        Experiment,
         {
             "data": 'a "quoted" \\ name.csv',
             "split": "fraction:0.7,0.1,0.2",
@@ -18,10 +19,10 @@ def test_settings_survive_their_toml():
             "seed": 7,
             "seqmf": {"dim": 8, "lam": 1, "reading": "authors", "inference": "window:3"},
             "mf": {"rounds": 3},
-        }
+        },
     )
     assert experiment.seqmf.model.lam == 1.0
-    back = experiment_from(tomllib.loads(as_toml(plain_values(experiment))))
+    back = settings_on_data(Experiment, tomllib.loads(as_toml(plain_values(experiment))))
     assert back == experiment
 
 
@@ -34,7 +35,9 @@ def test_defaults_follow_the_data():
 
 
 def test_mf_never_sees_the_sequence():
-    mf = experiment_from({"data": "x", "mf": {"reading": "example", "inference": "sum"}}).mf
+    mf = settings_on_data(
+        Experiment, {"data": "x", "mf": {"reading": "example", "inference": "sum"}}
+    ).mf
     assert (mf.model.reading, mf.model.inference) == ("none", "none")
 
 
@@ -63,7 +66,7 @@ def test_mf_never_sees_the_sequence():
 )
 def test_what_cannot_be_is_an_error_that_names_it(values, says):
     with pytest.raises(ValueError, match=says):
-        experiment_from(values)
+        settings_on_data(Experiment, values)
 
 
 def test_a_file_that_is_not_toml_is_named(tmp_path):

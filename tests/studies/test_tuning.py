@@ -13,7 +13,7 @@ import pytest
 
 from nextapp.data.loading import read_log
 from nextapp.data.log import LaunchLog
-from nextapp.studies.experiment import Experiment, experiment_from, training_values
+from nextapp.studies.experiment import Experiment, settings_on_data, training_values
 from nextapp.studies.tuning import tune, tuning_exam
 
 
@@ -94,7 +94,7 @@ def test_a_killed_tuning_goes_on_to_what_it_would_have_found(tmp_path):
     assert finished(storage) == 14
 
     whole = tune(log, Experiment("log.csv", preset="paper"), "seqmf", trials=14)
-    written = experiment_from(tomllib.loads((tmp_path / "tuned.toml").read_text()))
+    written = settings_on_data(Experiment, tomllib.loads((tmp_path / "tuned.toml").read_text()))
     assert written.seqmf == whole.training
     assert written.tune == 0  # evaluate --settings does not tune again
 

@@ -22,7 +22,7 @@ from nextapp.evaluation.static import (
 )
 from nextapp.settings import as_toml, count
 from nextapp.storage import write_atomically
-from nextapp.studies.experiment import Experiment, experiment_from, plain_values, run, versions
+from nextapp.studies.experiment import Experiment, plain_values, run, settings_on_data, versions
 from nextapp.table import Mark, Marked, Table
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def evaluate(
 
     Of all launches in sessions, of the next different app and of openings.
     """
-    experiment = experiment_from({**given, "data": source})
+    experiment = settings_on_data(Experiment, {**given, "data": source})
     with screen.progress() as report:
         log = log_options.read(source, experiment.seed)
         _, result = run(experiment, log, report)
@@ -179,7 +179,7 @@ def tune(
     """
     from nextapp.studies.tuning import choose_settings
 
-    experiment = experiment_from({**given, "data": source, "tune": 0})
+    experiment = settings_on_data(Experiment, {**given, "data": source, "tune": 0})
     out.parent.mkdir(exist_ok=True)
     file = out.with_suffix(".db")
     when_stopped_say(f"Finished trials are in {file}: the same command continues from there.")

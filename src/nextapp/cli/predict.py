@@ -14,7 +14,7 @@ from nextapp.data.importers.content import check_no_address
 from nextapp.phone.commands import reason_lines
 from nextapp.settings import count
 from nextapp.studies import model_file, reasons
-from nextapp.studies.experiment import Experiment, experiment_from
+from nextapp.studies.experiment import Experiment, settings_on_data
 from nextapp.table import Marked, Table
 from nextapp.wire import WireError
 
@@ -47,7 +47,7 @@ def train(
     The file of the model nextapp holds counts of all phones without privacy: what few phones did
     can be read from it. To learn from private reports instead, run nextapp serve.
     """
-    experiment = experiment_from({**given, "data": source})
+    experiment = settings_on_data(Experiment, {**given, "data": source})
     with screen.progress() as report:
         log = log_options.read(source, experiment.seed)
         result = model_file.train(log, experiment, out, report, model)

@@ -27,7 +27,7 @@ from nextapp.evaluation.revealing import (
 from nextapp.predictor import STEADY
 from nextapp.predictors import CEILING, FEDERATED, Predictor, build
 from nextapp.predictors.training import MF, SEQMF, Training, frozen
-from nextapp.progress import Progress, silent
+from nextapp.progress import Progress, named, silent
 from nextapp.settings import count
 from nextapp.table import FEWEST, Column, Kind, Measured, Table, interval, measured_from
 from nextapp.wire import Floats
@@ -373,7 +373,7 @@ def build_model(
     from nextapp.evaluation.seqmf import SeqMF
 
     trainings = {"mf": mf, "seqmf": seqmf, "seqmf-frozen": frozen(seqmf)}
-    return SeqMF(trainings[name], seed, name, progress, window=window)
+    return SeqMF(trainings[name], seed, name, named(name, progress), window=window)
 
 
 def mark(exam: Exam, predictor: Predictor) -> dict[str, Floats]:

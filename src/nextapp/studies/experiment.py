@@ -152,11 +152,6 @@ def training_from(values: Mapping[str, Any], where: str, base: Training) -> Trai
     return replace(base, model=model, **{key: given[key] for key in _TRAINING_KEYS if key in given})
 
 
-def experiment_from(values: Mapping[str, Any]) -> Experiment:
-    """An experiment from plain values, as in a TOML file."""
-    return settings_on_data(Experiment, values)
-
-
 def settings_on_data(kind: type[T], values: Mapping[str, Any]) -> T:
     """Settings of a study on data, with the training of MF and SeqMF."""
     check_keys(values, [each.name for each in fields(kind)])  # type: ignore[arg-type]
@@ -190,17 +185,8 @@ def run(
             model for model in TUNED if any(name.startswith(model) for name in experiment.models)
         )
         experiment, _ = choose_settings(log, experiment, report, models=models)
-    current = ""
-
-    def begin_model(name: str, done: int, total: int) -> None:
-        nonlocal current
-        current = name
-        report(name, done, total)
-
-    predictors = experiment.predictors(
-        lambda what, done, total: report(f"{current}: {what}", done, total)
-    )
-    measured = evaluate(ready, predictors, experiment.seed, progress=begin_model)
+    predictors = experiment.predictors(report)
+    measured = evaluate(ready, predictors, experiment.seed, progress=report)
     result = measured.summary()
     names = [mark.name for mark in measured.marks]
     for model in ("seqmf", "nextapp", CEILING):

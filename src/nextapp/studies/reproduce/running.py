@@ -36,7 +36,7 @@ from nextapp.storage import write_atomically
 from nextapp.studies import dynamic, new_phones, phones_needed
 from nextapp.studies.dynamic import DynamicExperiment, DynamicResult
 from nextapp.studies.experiment import (
-    experiment_from,
+    Experiment,
     settings_on_data,
     training_from,
     training_values,
@@ -108,10 +108,8 @@ def static(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict[
     variants: dict[str, Any] = {}
     for preset in settings["presets"]:
         values = {key: settings[key] for key in ("split", "tune")}
-        experiment = experiment_from(
-            {**values, "data": part.source.where, "preset": preset, "models": _models(part),
-             "seed": part.seed}
-        )  # fmt: skip
+        values |= {"data": part.source.where, "preset": preset, "models": _models(part)}
+        experiment = settings_on_data(Experiment, {**values, "seed": part.seed})
         show = named(preset, report)
         repeated = RepeatedTuning(log, experiment, n_tunings, budgets, show, scratch)
         found = repeated.run([(AT_THE_AUTHORS_SETTINGS, authors)])
