@@ -170,18 +170,9 @@ class Evaluation:
                         (mark.name, table, metric, figures[metric], low, high, n_users,
                          found["preset"], found["split"])
                     )  # fmt: skip
-        schema = {
-            "model": pl.String,
-            "table": pl.String,
-            "metric": pl.String,
-            "value": pl.Float64,
-            "low": pl.Float64,
-            "high": pl.Float64,
-            "n_users": pl.Int64,
-            "preset": pl.String,
-            "split": pl.String,
-        }
-        return pl.DataFrame(rows, schema=schema, orient="row")
+        figures = dict.fromkeys(("value", "low", "high"), pl.Float64)
+        columns = ("model", "table", "metric", *figures, "n_users", "preset", "split")
+        return pl.DataFrame(rows, columns, orient="row", schema_overrides=figures)
 
     def to_pandas(self) -> pd.DataFrame:
         """The rows of `to_polars`, for pandas."""
@@ -518,18 +509,11 @@ def figures_table(
 
 def calibration_table(models: Mapping[str, Any]) -> Table:
     """One row per model with probabilities: its calibration errors."""
+    errors = {"ECE": "ece", "ECE of the first": "ece_first"}
     return Table(
+        [Column("model", "name"), *(Column(heading, "interval") for heading in errors)],
         [
-            Column("model", "name"),
-            Column("ECE", "interval"),
-            Column("ECE of the first", "interval"),
-        ],
-        [
-            [
-                name,
-                measured_from(row["calibration"]["ece"]),
-                measured_from(row["calibration"]["ece_first"]),
-            ]
+            [name, *(measured_from(row["calibration"][key]) for key in errors.values())]
             for name, row in models.items()
             if row["calibration"] is not None
         ],
@@ -568,12 +552,12 @@ def summary_table(models: Mapping[str, Any]) -> Table:
 
 def leads_table(leads: Mapping[str, Any], model: str) -> Table:
     """One row per table: how far a model is ahead of the best of all others, whichever that is."""
-    rows = []
-    for table, found in leads.items():
-        for metric in ("HR@1", "HR@5"):
-            gap = found[metric]
-            ahead = Measured(gap["difference"], gap["low"], gap["high"])
-            rows.append([f"{table} {metric}", gap["rival"], ahead])
+    gaps = {f"{table} {metric}": found[metric] for table, found in leads.items()
+            for metric in ("HR@1", "HR@5")}  # fmt: skip
+    rows = [
+        [name, gap["rival"], Measured(gap["difference"], gap["low"], gap["high"])]
+        for name, gap in gaps.items()
+    ]
     columns = [
         Column("table", "name"),
         Column("best rival", "text"),

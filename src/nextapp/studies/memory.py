@@ -118,15 +118,12 @@ class Resident:
 
     def used(self, fade: float) -> Floats:
         """(n, k): how often each app was used up to each launch, faded."""
-        counts = np.zeros(self.chances.shape[1])
-        rows = np.empty_like(self.chances)
-        for app in self.before:
+        counts, rows = np.zeros(self.chances.shape[1]), np.empty_like(self.chances)
+        for row, app in enumerate([*self.before, *self.launches], -len(self.before)):
             counts *= fade
             counts[app] += 1.0
-        for row, app in enumerate(self.launches):
-            counts *= fade
-            counts[app] += 1.0
-            rows[row] = counts
+            if row >= 0:
+                rows[row] = counts
         return rows
 
     @property

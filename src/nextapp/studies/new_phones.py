@@ -222,12 +222,16 @@ def learn_from_vectors(
 
 
 def synthetic_phones(
-    parameters: synthetic.Parameters, seed: int, first: int, n: int
+    parameters: synthetic.Parameters,
+    seed: int,
+    first: int,
+    n: int,
+    least: int = HEADLINE[1],
+    most: int = HEADLINE[1],
 ) -> list[NewPhone]:
-    """Synthetic phones from number `first` on that have all of the headline's launches."""
+    """Synthetic phones from number `first` on that have so many launches; they predict ``most``."""
     log = collapse_repeats(synthetic.make(replace(parameters, phones=first + n), seed, first))
-    long_enough = np.flatnonzero(np.diff(log.starts) >= HEADLINE[1])
-    return _phones_of(log, long_enough, HEADLINE[1])
+    return _phones_of(log, np.flatnonzero(np.diff(log.starts) >= least), most)
 
 
 def _phones_of(log: LaunchLog, users: Iterable[int], launches: int) -> list[NewPhone]:
@@ -271,11 +275,8 @@ def _draw_synthetic(
         shard = Fleet.of_histories(log.starts.astype(np.int64), log.app, log.n_apps, first)
         shards.append(shard)
     n_new = min(settings.at_most, max(1, round(settings.new * n_crowd)))
-    log = collapse_repeats(
-        synthetic.make(replace(parameters, phones=n_crowd + n_new), settings.seed, n_crowd)
-    )
-    there = np.flatnonzero(np.diff(log.starts) > 0)
-    return Fleet.join(shards), _phones_of(log, there, settings.launches)
+    new = synthetic_phones(parameters, settings.seed, n_crowd, n_new, 1, settings.launches)
+    return Fleet.join(shards), new
 
 
 def hit_rates(phone: NewPhone, crowd: Crowd | None) -> Floats:

@@ -212,6 +212,7 @@ def run(
     begin = Broadcast(0, start_vectors, settings.training.model)
     clip = settings.clip if settings.clip is not None else public_clip(settings, begin)
     mechanism = settings.build_mechanism(clip)
+    epsilon = mechanism.guarantee.epsilon
     held_out = HeldOutPhones.of(settings.parameters, settings.seed, settings.phones)
     frozen = held_out.hit_rates(begin)
     world = world or LocalWorld(settings, device=device)
@@ -220,7 +221,7 @@ def run(
     saved = _Checkpoint(folder, described) if folder else None
     server = SeqMFLearner(start_vectors, settings.training.model, optimiser, mechanism)
     records: list[dict[str, Any]] = []
-    if saved and saved.there():
+    if saved and saved.file.exists():
         server, records = saved.load(optimiser, mechanism)
 
     def phones(broadcast: Broadcast) -> ReportSum:
@@ -242,7 +243,9 @@ def run(
             "loss": sums.loss / max(1, sums.n_reports),
             "cosine": reported.cosine,
             **_measure(rates, frozen, settings.seed),
-            "epsilon_spent": _spent(server.broadcast.round, mechanism),
+            "epsilon_spent": (  # each phone reports in every round
+                server.broadcast.round * epsilon if math.isfinite(epsilon) else "no bound"
+            ),
         }
         records.append(record)
         if saved:
@@ -254,7 +257,7 @@ def run(
         "guarantee": asdict(mechanism.guarantee),
         "frozen": _measure(frozen, frozen, settings.seed),
         "rounds": records,
-        "sha256_of_app_vectors": _digest(server.broadcast.app_vectors),
+        "sha256_of_app_vectors": hashlib.sha256(server.broadcast.app_vectors.tobytes()).hexdigest(),
         "seed": settings.seed,
         "versions": versions(),
     }
@@ -270,16 +273,6 @@ def _measure(rates: Floats, frozen: Floats, seed: int) -> dict[str, Any]:
     }
 
 
-def _spent(rounds: int, mechanism: Mechanism) -> float | str:
-    """The total ε of a phone: each reports in every round."""
-    epsilon = mechanism.guarantee.epsilon
-    return rounds * epsilon if math.isfinite(epsilon) else "no bound"
-
-
-def _digest(vectors: Floats) -> str:
-    return hashlib.sha256(np.ascontiguousarray(vectors).tobytes()).hexdigest()
-
-
 class _Checkpoint:
     """A folder whose `checkpoint.json` names the last complete round; it is written last."""
 
@@ -288,9 +281,6 @@ class _Checkpoint:
         self.folder = folder
         self.file = folder / "checkpoint.json"
         self.described = {key: value for key, value in described.items() if key != "rounds"}
-
-    def there(self) -> bool:
-        return self.file.exists()
 
     def save(self, server: SeqMFLearner, records: list[dict[str, Any]]) -> None:
         number = server.broadcast.round
