@@ -463,7 +463,7 @@ def _share_kept(result: Result) -> Finding:
     mean, low, high = (f"{share[end]:.2f}" for end in ENDS)
     words = f"share of the gain kept at {name} {mean} ({low} to {high})"
     found = gains_over([_gap(words, share, row["headline"]["n_phones"], less=KEPT)])
-    return found._replace(evidence=words, decides=words)
+    return found._replace(decides=words)
 
 
 def _by_repeats(result: Result) -> Finding:
