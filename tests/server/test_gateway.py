@@ -569,7 +569,7 @@ def test_a_body_may_be_as_long_as_a_report_of_the_round(rng):
     for name, n_apps in (("kashin", 100), ("walsh", 1000), ("harmony", 5)):
         request = ReportRequest(name, 1.0, 1.0)
         told = Broadcast(0, np.full((n_apps, 16), 0.1), ModelSettings(), request=request)
-        handout = PublishedRound.of(round_, told.to_bytes(), "main")
+        handout = PublishedRound(round_, told.to_bytes(), "main")
         drawn = handout.mechanism.encode(rng.normal(size=(n_apps, 16)), KeyedBits(1)).to_bytes()
         assert handout.report_bytes == max(1024, len(drawn)), name
     for made in (

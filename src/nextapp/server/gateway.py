@@ -19,7 +19,6 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -33,7 +32,6 @@ from nextapp.privacy import requested_mechanism
 from nextapp.privacy.mechanism import FiniteMechanism
 from nextapp.privacy.tokens import (
     BadSignature,
-    PublicKey,
     Token,
     from_base64,
     public_key,
@@ -102,24 +100,13 @@ class LongResponse(Response):
         await send({"type": "http.response.body", "body": b""})
 
 
-@dataclass(frozen=True, eq=False)
 class PublishedRound:
     """The broadcast of a round as phones fetch it, and the mechanism and keys they report by.
 
     ``state`` is the round as it was in the vault a moment ago.
     """
 
-    state: Round
-    round: int
-    body: bytes
-    zipped: bytes
-    digest: str
-    mechanism: FiniteMechanism
-    report_bytes: int
-    keys: Mapping[str, PublicKey]
-
-    @classmethod
-    def of(cls, round: Round, body: bytes, region: str) -> PublishedRound:
+    def __init__(self, round: Round, body: bytes, region: str) -> None:
         broadcast = Broadcast.from_bytes(body)
         mechanism = requested_mechanism(broadcast)
         if not isinstance(mechanism, FiniteMechanism):
@@ -127,17 +114,13 @@ class PublishedRound:
                 f"a gateway takes no reports of {mechanism.name}: real numbers give away more than "
                 f"their ε. Ask for a mechanism with finite_output, such as 'walsh'."
             )
+        self.state, self.round, self.body = round, broadcast.round, body
+        self.zipped = gzip.compress(body, 6, mtime=0)
+        self.digest = digest_of(body)
+        self.mechanism = mechanism
         longest = len(Report(mechanism.name, 0, bytes(mechanism.payload_bytes)).to_bytes())
-        return cls(
-            round,
-            broadcast.round,
-            body,
-            gzip.compress(body, 6, mtime=0),
-            digest_of(body),
-            mechanism,
-            max(_SHORT_REPORT, longest),
-            {key.id: public_key(key) for key in broadcast.keys if key.region == region},
-        )
+        self.report_bytes = max(_SHORT_REPORT, longest)
+        self.keys = {key.id: public_key(key) for key in broadcast.keys if key.region == region}
 
 
 class Gateway:
@@ -211,8 +194,9 @@ class Gateway:
             body = self.vault.broadcast()
             if body is None:
                 return
-            published = PublishedRound.of(round, body, self.vault.keys.region)
-        self._published = replace(published, state=round)
+            published = PublishedRound(round, body, self.vault.keys.region)
+        published.state = round
+        self._published = published
 
     @property
     def is_open(self) -> bool:
