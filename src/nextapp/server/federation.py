@@ -65,23 +65,10 @@ class Closed:
 class Coordinator:
     """Steps the learner along the sum of a round. A round is absorbed once, also after a crash.
 
-    Parameters
-    ----------
-    learner
-        At the round that `folder`'s newest checkpoint was written for; see `Coordinator.resume`.
-    published
-        The broadcast of that round, if phones may have it.
+    The ``state`` is that of a checkpoint, of which the learner was made.
     """
 
-    def __init__(
-        self,
-        learner: Learner,
-        folder: Path,
-        *,
-        accounting: Accounting | None = None,
-        history: History | None = None,
-        published: bytes | None = None,
-    ) -> None:
+    def __init__(self, learner: Learner, folder: Path, state: LearnerState | None = None) -> None:
         if not learner.mechanism.finite_output:
             raise ValueError(
                 f"phones do not report by {learner.mechanism.name}: a coordinator needs a "
@@ -89,11 +76,13 @@ class Coordinator:
             )
         self.learner = learner
         self.folder = folder
-        self.accounting = accounting or Accounting()
-        self.history = history or History()
-        if published is None:
+        if state is None:
+            self.accounting, self.history = Accounting(), History()
             self.publish(())
         else:
+            self.accounting = Accounting(**json.loads(state.words["accounting"]))
+            self.history = history_from(json.loads(state.words["history"]))
+            published = state.tensors["broadcast"].tobytes()
             self.keys = Broadcast.from_bytes(published).keys
             self._published = self.round, published
 
@@ -130,13 +119,7 @@ class Coordinator:
         for path in checkpoints(folder):
             try:
                 state = read_checkpoint(path)
-                coordinator = cls(
-                    restore(state),
-                    folder,
-                    accounting=Accounting(**json.loads(state.words["accounting"])),
-                    history=history_from(json.loads(state.words["history"])),
-                    published=state.tensors["broadcast"].tobytes(),
-                )
+                coordinator = cls(restore(state), folder, state)
             except (WireError, KeyError) as error:
                 damage.append(f"{path.name}: {error}")
             else:
