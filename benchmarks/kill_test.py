@@ -28,9 +28,8 @@ from nextapp.phone import Client, Phone, Store
 from nextapp.phone.client import ServerError
 from nextapp.privacy import mechanism
 from nextapp.server import listening
-from nextapp.server.folders import lock_folder, open_federation
+from nextapp.server.folders import VaultOptions, lock_folder, open_federation
 from nextapp.server.gateway import Gateway
-from nextapp.server.issuing import KeyRules
 from nextapp.server.listening import ServerLimits
 from nextapp.server.vault import Vault
 from nextapp.wire import Report, unpack
@@ -59,7 +58,7 @@ def serve(folder: Path, port: int) -> None:
             SETTINGS,
             apps if new else None,
             now=time.time(),
-            key_rules=KeyRules(30.0, TOKENS),
+            options=VaultOptions(30.0, TOKENS),
         )
         opened = listening.open_socket("127.0.0.1", port)
         print(opened.getsockname()[1], flush=True)

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from nextapp.server import listening
 from nextapp.server.certificates import ServedCertificate
-from nextapp.server.folders import lock_folder, open_federation
+from nextapp.server.folders import VaultOptions, lock_folder, open_federation
 from nextapp.server.gateway import Gateway
-from nextapp.server.issuing import KeyRules
 from nextapp.server.listening import ServerLimits, start_log
 from nextapp.server.operator import Operator
 
@@ -31,8 +30,8 @@ def main() -> None:
     listed = given.pop("listed", True) and not (folder / "settings.json").exists()
     apps = tuple(f"app-{number:04d}" for number in range(12)) if listed else None
     with lock_folder(folder):
-        rules = KeyRules(reports_per_period=given.pop("tokens", TOKENS))
-        federation, _ = open_federation(folder, given, apps, now=time.time(), key_rules=rules)
+        rules = VaultOptions(reports_per_period=given.pop("tokens", TOKENS))
+        federation, _ = open_federation(folder, given, apps, now=time.time(), options=rules)
         opened = listening.open_socket("127.0.0.1", int(port))
         gateway = Gateway(federation.vault, ServerLimits(**json.loads(limits)))
         operator = listening.open_socket("127.0.0.1", 0)

@@ -27,7 +27,7 @@ from servers import (
 from nextapp.cli.commands import app
 from nextapp.server import folders
 from nextapp.server.database import VaultDamaged, VaultError
-from nextapp.server.folders import check_vault, open_federation
+from nextapp.server.folders import VaultOptions, check_vault, open_federation
 from nextapp.server.vault import RoundRules, Submission, Vault
 
 RULES = RoundRules(goal=5, minimum=2, seconds=60.0)
@@ -165,7 +165,8 @@ def test_a_vault_that_is_gone_is_not_replaced_in_silence(tmp_path):
 
 
 def opened(folder, *, given=SETTINGS, apps=APPS, **options):
-    federation, _ = open_federation(folder, given, apps, now=1.0, **options)
+    skip_to, vault = options.pop("skip_to", None), VaultOptions(**options)
+    federation, _ = open_federation(folder, given, apps, now=1.0, skip_to=skip_to, options=vault)
     federation.vault.close()
     return federation
 

@@ -25,7 +25,7 @@ from nextapp.privacy.tokens import MESSAGE, Token, public_key
 from nextapp.server import certificates, folders
 from nextapp.server.federation import Coordinator
 from nextapp.server.flower.gateway_rounds import Letter, answer
-from nextapp.server.folders import gateway_identity, open_gateway_vault
+from nextapp.server.folders import VaultOptions, gateway_identity, open_gateway_vault
 from nextapp.server.issuing import KeyRules
 from nextapp.server.settings import settings_of
 from nextapp.server.vault import RoundRules, Vault
@@ -101,7 +101,7 @@ def test_a_gateway_without_its_vault_or_with_a_damaged_one_does_not_start(tmp_pa
     assert found.returncode == 1
     assert "is missing" in found.stderr
     assert not (tmp_path / "vault.sqlite").exists()
-    open_gateway_vault(tmp_path, new_vault=True).close()
+    open_gateway_vault(tmp_path, VaultOptions(new_vault=True)).close()
 
 
 class GatewayProcess:

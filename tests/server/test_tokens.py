@@ -14,7 +14,7 @@ from servers import SETTINGS, Client, Device, ServerProcess, payload, report_of
 
 from nextapp.privacy.tokens import MESSAGE, BadSignature, Token, from_base64, public_key
 from nextapp.server import folders
-from nextapp.server.folders import open_federation
+from nextapp.server.folders import VaultOptions, open_federation
 from nextapp.server.issuing import KeyRules, NotIssued
 from nextapp.server.vault import Outcome, RoundRules, Submission, Vault
 from nextapp.wire import Broadcast, TokenKey
@@ -138,7 +138,8 @@ def test_what_was_spent_and_issued_goes_with_its_key(vault):
 def federation(folder: Path, **more):
     given = {**SETTINGS, "goal": 1}
     listed = APPS if not (folder / "settings.json").exists() else None
-    return open_federation(folder, given, listed, now=1.0, key_rules=KeyRules(30.0, 2), **more)[0]
+    vault = VaultOptions(30.0, 2, **more)
+    return open_federation(folder, given, listed, now=1.0, options=vault)[0]
 
 
 def listed_by(found) -> tuple[TokenKey, ...]:

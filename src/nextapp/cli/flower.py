@@ -17,13 +17,13 @@ from nextapp.cli import end_by_itself, screen
 from nextapp.cli.commands import FILE, FOLDER, Group, option, options_of
 from nextapp.cli.serve import (
     ListenOptions,
-    VaultOptions,
     federation_options,
     refusals_in_log,
     resolve,
     when_rounds_end,
 )
 from nextapp.server.flower.gateway_rounds import Pace
+from nextapp.server.folders import VaultOptions
 from nextapp.server.issuing import KeyRules
 from nextapp.settings import count, setting
 
@@ -182,7 +182,7 @@ def gateway(
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (
         lock_folder(data),
-        closing(open_gateway_vault(data, **vault.opening())) as kept,
+        closing(open_gateway_vault(data, vault)) as kept,
         supernode(data, link, free_port(), node_key),
     ):
         gateway = Gateway(kept, vault.limits(), one_of_many=True)

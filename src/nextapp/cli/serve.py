@@ -21,7 +21,7 @@ import click
 
 from nextapp.cli import commands, end_by_itself, screen
 from nextapp.cli.commands import FOLDER, F, command, option, options_and_file, options_of
-from nextapp.server.issuing import KeyRules
+from nextapp.server.folders import CONTINUE, VaultOptions
 from nextapp.server.settings import FederationSettings
 from nextapp.settings import count, setting
 from nextapp.table import Table
@@ -31,35 +31,10 @@ if TYPE_CHECKING:
     from nextapp.server.certificates import ServedCertificate
     from nextapp.server.federation import Federation
     from nextapp.server.gateway import Gateway
-    from nextapp.server.listening import ServerLimits
     from nextapp.server.vault import Round
 
 Form = Literal["plain", "json"]
-CONTINUE = "Continuing"
 LOG = logging.getLogger("nextapp.server")
-
-
-@dataclass(frozen=True)
-class VaultOptions(KeyRules):
-    enrolled_days: float = setting(365.0, "Days that a phone stays enrolled.", metavar="DAYS")
-    new_vault: bool = setting(
-        False, "The vault is lost: begin one without devices.", heading=CONTINUE
-    )
-    leave_damaged: bool = setting(
-        False, "Continue without what is damaged on disk.", heading=CONTINUE
-    )
-
-    def limits(self) -> ServerLimits:
-        from nextapp.server.listening import ServerLimits
-
-        return ServerLimits(enrolled_seconds=86_400 * self.enrolled_days)
-
-    def opening(self) -> dict[str, Any]:
-        return {
-            "new_vault": self.new_vault,
-            "leave_damaged": self.leave_damaged,
-            "key_rules": self,
-        }
 
 
 federation_options = options_and_file(
@@ -290,7 +265,7 @@ def serve(
             catalogue,
             now=time.time(),
             skip_to=skip_to,
-            **vault.opening(),
+            options=vault,
         )
         authority = None
         if dev_tls:

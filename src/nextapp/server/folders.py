@@ -16,10 +16,10 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nextapp import __version__
 from nextapp.learners import SLOTS_BY_BUCKET
@@ -27,8 +27,12 @@ from nextapp.server.federation import Coordinator, Federation, checkpoints
 from nextapp.server.issuing import KeyRules
 from nextapp.server.settings import FederationSettings, change_settings, settings_of
 from nextapp.server.vault import GATEWAY_ID, Round, Vault
+from nextapp.settings import setting
 from nextapp.storage import create_atomically, write_atomically
 from nextapp.wire import Broadcast
+
+if TYPE_CHECKING:
+    from nextapp.server.listening import ServerLimits
 
 VAULT, SETTINGS, CHECKPOINTS = "vault.sqlite", "settings.json", "checkpoints"
 WRITTEN_BY = "version"
@@ -39,6 +43,30 @@ ACTIONS = "admin.log"
 
 
 # Opening
+
+CONTINUE = "Continuing"
+
+
+@dataclass(frozen=True)
+class VaultOptions(KeyRules):
+    """The devices and stored reports of a server. A vault that is gone or damaged beside its
+    checkpoints is refused unless that is known."""
+
+    enrolled_days: float = setting(365.0, "Days that a phone stays enrolled.", metavar="DAYS")
+    new_vault: bool = setting(
+        False, "The vault is lost: begin one without devices.", heading=CONTINUE
+    )
+    leave_damaged: bool = setting(
+        False, "Continue without what is damaged on disk.", heading=CONTINUE
+    )
+
+    def limits(self) -> ServerLimits:
+        from nextapp.server.listening import ServerLimits
+
+        return ServerLimits(enrolled_seconds=86_400 * self.enrolled_days)
+
+
+USUAL = VaultOptions()
 
 
 @contextmanager
@@ -158,50 +186,36 @@ def open_federation(
     *,
     now: float,
     skip_to: int | None = None,
-    new_vault: bool = False,
-    leave_damaged: bool = False,
-    key_rules: KeyRules | None = None,
+    options: VaultOptions = USUAL,
 ) -> tuple[Federation, FederationSettings]:
-    """The federation of a folder with its vault beside the coordinator; see `create_or_resume`.
-
-    A vault that is gone or damaged beside its checkpoints is refused: where it is gone
-    ``new_vault`` begins one without devices, ``leave_damaged`` continues without the rows that were
-    damaged.
-    """
-
+    """The federation of a folder with its vault beside the coordinator; see `create_or_resume`."""
     coordinator, settings = create_or_resume(
         folder,
         given,
         apps,
         skip_to=skip_to,
-        before_writing=lambda: _make_vault(folder, new_vault, leave_damaged),
+        before_writing=lambda: _make_vault(folder, options),
     )
     federation = Federation(coordinator, Vault(folder / VAULT))
-    federation.vault.keys.set_rules(key_rules or KeyRules())
+    federation.vault.keys.set_rules(options)
     federation.resume(settings.rules, now)
     return federation, settings
 
 
-def open_gateway_vault(
-    folder: Path,
-    *,
-    new_vault: bool = False,
-    leave_damaged: bool = False,
-    key_rules: KeyRules | None = None,
-) -> Vault:
-    """The vault of a gateway, checked; options as in `open_federation`."""
-    _make_vault(folder, new_vault, leave_damaged)
+def open_gateway_vault(folder: Path, options: VaultOptions = USUAL) -> Vault:
+    """The vault of a gateway, checked."""
+    _make_vault(folder, options)
     keep_copy(folder)
     gateway_identity(folder)
     vault = Vault(folder / VAULT)
-    vault.keys.set_rules(key_rules or KeyRules())
+    vault.keys.set_rules(options)
     return vault
 
 
-def _make_vault(folder: Path, new: bool, leave_damaged: bool) -> None:
+def _make_vault(folder: Path, options: VaultOptions) -> None:
     """Check the vault that is there, or make one, before anything else: then its loss is seen."""
     if has_federation(folder) or is_gateway(folder):
-        check_vault(folder / VAULT, leave_damaged=leave_damaged, new=new)
+        check_vault(folder / VAULT, leave_damaged=options.leave_damaged, new=options.new_vault)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     Vault(folder / VAULT).close()
 
