@@ -144,7 +144,7 @@ class SignsEncoder(TallyEncoder):
 
     def add(self, state: PartialSum, x: Gradients, r: ShardRound) -> None:
         positions, positive = self.encode(x, r)
-        np.add.at(state["tally"], positions, np.where(positive, 1, -1))
+        np.add.at(state["tally"], positions.ravel(), np.where(positive, 1, -1).ravel())
 
 
 class HarmonyEncoder(SignsEncoder):
@@ -183,7 +183,7 @@ class QHarmonyEncoder(Encoder):
 
     def add(self, state: PartialSum, x: Gradients, r: ShardRound) -> None:
         positions, positive, largest = self.encode(x, r)
-        np.add.at(state["tally"], positions, np.where(positive, 1, -1))
+        np.add.at(state["tally"], positions.ravel(), np.where(positive, 1, -1).ravel())
         np.add.at(state["positive"], positions[positive], 1)
         state[LARGEST][0] = max(state[LARGEST][0], largest.max(initial=-math.inf))
 
