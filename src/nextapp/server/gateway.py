@@ -24,7 +24,7 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
@@ -80,24 +80,13 @@ class Refusal(Exception):
         return JSONResponse(words, self.status, self.headers)
 
 
-class LongResponse(Response):
+async def _parts(body: bytes) -> AsyncIterator[bytes]:
     """An answer in parts, each sent when the client has taken those before it.
 
     Sent at once it would lie in memory, once for every client that does not read.
     """
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        head = {
-            "type": "http.response.start",
-            "status": self.status_code,
-            "headers": self.raw_headers,
-        }
-        await send(head)
-        body = bytes(self.body)
-        for start in range(0, len(body), _PART_BYTES):
-            part = body[start : start + _PART_BYTES]
-            await send({"type": "http.response.body", "body": part, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
+    for start in range(0, len(body), _PART_BYTES):
+        yield body[start : start + _PART_BYTES]
 
 
 class PublishedRound:
@@ -414,7 +403,8 @@ class Gateway:
         self._count_download(request, len(body))
         if zipped:
             headers["content-encoding"] = "gzip"
-        return LongResponse(body, 200, headers, "application/octet-stream")
+        headers["content-length"] = str(len(body))
+        return StreamingResponse(_parts(body), 200, headers, "application/octet-stream")
 
     async def _digest(self, request: Request) -> Response:
         """Round and digest of the current broadcast: small, and never from a cache."""
