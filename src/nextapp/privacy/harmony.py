@@ -20,11 +20,11 @@ from nextapp.privacy.mechanism import (
     Gradient,
     Guarantee,
     Tally,
-    check_name,
+    check_form,
     check_tally,
 )
 from nextapp.randomness import Bits, W, distinct, response_floor, sign_threshold
-from nextapp.wire import Floats, Report, WireError, WrongSize
+from nextapp.wire import Floats, Report, WireError
 
 
 class SignsAtPositions(FiniteMechanism):
@@ -43,7 +43,7 @@ class SignsAtPositions(FiniteMechanism):
         return S.astype(np.int64)
 
     def check(self, report: Report) -> None:
-        check_name(self, report)
+        check_form(self, report, self._fields.n_bytes)
         self._fields.check(report.payload)
 
     def matches_coins(self, report: Report, coins: Bits) -> bool:
@@ -185,9 +185,7 @@ class SignedPositions:
         return positions, signs
 
     def check(self, payload: bytes) -> None:
-        """The checks of `unpack` for one payload, without arrays: it runs for every report."""
-        if len(payload) != self.n_bytes:
-            raise WrongSize(f"a payload must have {self.n_bytes} bytes, got {len(payload)}.")
+        """The checks of `unpack` for one payload of this length; it runs for every report."""
         if int.from_bytes(payload, "little") >> self._n_bits:
             raise WireError(_LEFT_OVER)
         before = -1

@@ -195,13 +195,7 @@ class Mechanism(ABC):
         if not reports:
             raise ValueError("a mean needs at least one report.")
         for report in reports:
-            check_name(self, report)
-            if len(report.payload) != n_bytes:
-                raise WrongSize(
-                    f"a payload of {self.name} must have {n_bytes} bytes, got "
-                    f"{len(report.payload)}: check that phone and server use the same n_apps, d "
-                    f"and options."
-                )
+            check_form(self, report, n_bytes)
         data = b"".join(report.payload for report in reports)
         return np.frombuffer(data, np.uint8).reshape(len(reports), n_bytes)
 
@@ -255,10 +249,16 @@ class FiniteMechanism(Mechanism):
             )
 
 
-def check_name(mechanism: Mechanism, report: Report) -> None:
+def check_form(mechanism: Mechanism, report: Report, n_bytes: int) -> None:
+    """Raise unless it is a report of this mechanism with a payload of this length."""
     if report.mechanism != mechanism.name:
         raise WireError(
             f"expected a report of {mechanism.name!r}, got one of {report.mechanism!r}."
+        )
+    if len(report.payload) != n_bytes:
+        raise WrongSize(
+            f"a payload of {mechanism.name} must have {n_bytes} bytes, got {len(report.payload)}: "
+            f"check that phone and server use the same n_apps, d and options."
         )
 
 

@@ -30,12 +30,12 @@ from nextapp.privacy.mechanism import (
     Gradient,
     Guarantee,
     Tally,
-    check_name,
+    check_form,
     check_tally,
     into_ball,
 )
 from nextapp.randomness import Bits, W, Words, below, keep_probability, keep_threshold, purpose_word
-from nextapp.wire import Floats, Report, WireError, WrongSize
+from nextapp.wire import Floats, Report, WireError
 
 Places = npt.NDArray[np.uint32]
 Longs = npt.NDArray[np.int64]
@@ -216,11 +216,7 @@ class Walsh(FiniteMechanism):
         return self._reshape(x)
 
     def check(self, report: Report) -> None:
-        check_name(self, report)
-        if len(report.payload) != self.payload_bytes:
-            raise WrongSize(
-                f"a payload must have {self.payload_bytes} bytes, got {len(report.payload)}."
-            )
+        check_form(self, report, self.payload_bytes)
         self._check_index(int.from_bytes(report.payload[_SEED_BYTES:], "little"))
 
     def _check_index(self, j: int) -> None:
