@@ -158,13 +158,9 @@ def _names(code: CodeType) -> set[str]:
     return found
 
 
-def form_for(function: Function, seconds: float, compiling: float = COMPILING) -> Function:
-    """`Loop.form` of a loop: for work that would take plain Python this many seconds."""
-    return cast(Function, cast(Loop, function).form(seconds, compiling))
-
-
-def is_on_disk(function: Callable[..., Any]) -> bool:
-    return cast(Loop, function).is_on_disk()
+def loop_of(function: Callable[..., Any]) -> Loop:
+    """What a decorator has made of it, for those who choose its form themselves."""
+    return cast(Loop, function)
 
 
 class Native(Loop):

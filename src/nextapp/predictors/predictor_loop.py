@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp import predictor
-from nextapp.compiled import cache_folder, compiled, form_for, is_on_disk, usable_in_loops
+from nextapp.compiled import cache_folder, compiled, loop_of, usable_in_loops
 from nextapp.data.log import Indices
 from nextapp.predictor import Weights
 from nextapp.predictors import Streams
@@ -56,7 +56,7 @@ def loop_for(n_launches: int) -> Loop:
     """
     while _compiling_ahead:
         _compiling_ahead.pop().wait()
-    return form_for(_answers, SECONDS * n_launches, COMPILING)
+    return loop_of(_answers).form(SECONDS * n_launches, COMPILING)
 
 
 _compiling_ahead: list[subprocess.Popen[bytes]] = []
@@ -68,7 +68,7 @@ def compile_ahead() -> None:
 
     For a command that knows that it will need the machine code, and has much to do before.
     """
-    if cache_folder(Path(__file__)) is not None and not is_on_disk(_answers):
+    if cache_folder(Path(__file__)) is not None and not loop_of(_answers).is_on_disk():
         _compiling_ahead.append(
             subprocess.Popen([sys.executable, "-c", _AHEAD], stderr=subprocess.DEVNULL)
         )
@@ -80,7 +80,8 @@ def compile_now() -> None:
     never = np.zeros(0, bool)
     streams = Streams(starts, nowhere, nothing, never, np.zeros(1, np.intp), never)
     crowd = CrowdCells(nothing, starts, nowhere, nothing, nothing, starts)
-    answers(streams, np.array([0, 1]), 0, predictor.DEFAULT, crowd, form_for(_answers, math.inf))
+    machine = loop_of(_answers).form(math.inf)
+    answers(streams, np.array([0, 1]), 0, predictor.DEFAULT, crowd, machine)
 
 
 def answers(
