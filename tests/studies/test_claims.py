@@ -243,6 +243,13 @@ def test_steps_along_a_sum_of_zero_are_no_mechanism_that_works():
         CONFIRMED
     )
     assert judge(BY_NAME["fig5-level"], stream({**values, "zero": 0.9})).verdict == NO_GAIN
+    shrunk = stream({**values, "none": 0.87})  # shrinking Q is better than training it
+    shrunk["differences"]["qharmony-printed"]["zero"] = {
+        "HR@5": {"mean": 0.0, "low": 0.0, "high": 0.0}
+    }
+    assert judge(BY_NAME["fig5-higher"], shrunk).verdict == NO_GAIN
+    signal = stream({**values, "none": 0.87, "qharmony-printed": 0.92})
+    assert judge(BY_NAME["fig5-higher"], signal).verdict == CONFIRMED
 
 
 def test_a_gain_that_is_sure_and_worth_nothing_is_none():
