@@ -147,7 +147,8 @@ def test_a_phone_and_explain_say_the_same_of_the_same_moment(
         assert each["share"] == pytest.approx(reason.share, rel=1e-9)
         assert each["speaks"] == pytest.approx(reason.speaks, rel=1e-9, abs=1e-12)
     when = datetime.fromtimestamp(moment, ZoneInfo(zone))
-    assert f"Predicted for {when.isoformat()}, as by nextapp phone predict --with-open" in text
+    assert f"Predicted for {when.isoformat()}, by the phone's clock or this machine's" in text
+    assert f"nextapp phone predict --with-open --when {when.isoformat()} " in text
     shown = (
         CliRunner()
         .invoke(app, ["phone", "predict", "--why", "--with-open", "--when", str(moment)])

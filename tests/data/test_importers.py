@@ -239,6 +239,8 @@ TABLES = {
     "a zone after minutes": "time,app\n2024-03-25T11:00+01:00,Mail\n",
     "a zone after a blank": "time,app\n2024-03-25 11:00:00 +0100,Mail\n",
     "UTC": "time,app\n2024-03-25 10:00:00.000 UTC,Mail\n",
+    "a month's name": 'time,app\n"Mar 25, 2024 at 10:00 AM",Mail\n',
+    "a weekday's name": "time,app\nMonday 25 March 2024 10:00,Mail\n",
     "bars": "timestamp|app_name\n2024-03-25 10:00:00|Mail\n",
     "Android's events": "packageName,eventType,timeStamp\nMail,1,1711360800000\n",
 }
@@ -890,7 +892,9 @@ def test_a_nested_column_is_named_with_a_dot(tmp_path, text):
         UnreadableLog, match=r"the columns are 'at', 'meta.app'.*--app-column meta.app"
     ):
         read_log(path, time_column="at")
-    with pytest.raises(UnreadableLog, match=r"--time-column NAME --app-column NAME writes one"):
+    with pytest.raises(
+        UnreadableLog, match=r"--app-column meta.app .*nextapp data convert takes such"
+    ):
         read_any(Content(text.encode(), "f"))
     import polars
 

@@ -259,7 +259,8 @@ def test_times_of_a_csv_without_a_zone_are_in_the_zone_given(phone, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("hour,app\n1,maps\n", "CSV or JSON lines with timestamp and app_name"),
+        ("hour,app\n1,maps\n", "None is 'timestamp' or 'datetime'. Name the column of the time"),
+        ("hour,app\n1,maps\n", "For a phone and the page, nextapp data convert takes such options"),
         ("timestamp,app_name\nnoon,maps\n", "line 2, column timestamp: expected a time"),
         ("timestamp,app_name\n-5,maps\n", "line 2, column timestamp: expected a time from 1970"),
         ("timestamp,app_name\n5,\n", "expected the name of an app"),

@@ -198,7 +198,7 @@ def _show(name: str, result: dict[str, Any]) -> None:
         screen.out.print(f"\nLaunched: {result['launched']}, {rank}.", markup=False)
     if result["moment"]:
         screen.out.print(
-            f"Predicted for {result['moment']}, as by nextapp phone predict --with-open --when "
-            f"{result['moment']}. The hour is the phone's, or this machine's where none is told.",
+            f"Predicted for {result['moment']}, by the phone's clock or this machine's, as by\n  "
+            f"nextapp phone predict --with-open --when {result['moment']}",
             soft_wrap=True,
         )

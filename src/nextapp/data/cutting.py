@@ -41,7 +41,8 @@ def collapse_repeats(log: LaunchLog, *, inclusive: bool = False) -> LaunchLog:
         & (log.app[1:] == log.app[:-1])
         & (log.time[1:] - log.time[:-1] < limit)
     )
-    return log.where(~repeat, f"{count(int(repeat.sum()), 'repeat')} within 3 s collapsed")
+    notes = [f"{count(int(repeat.sum()), 'repeat')} within 3 s collapsed"] * bool(repeat.any())
+    return log.where(~repeat, *notes)
 
 
 def launches_in_window(log: LaunchLog, days: float) -> LaunchLog:

@@ -27,8 +27,13 @@ _DATE = re.compile(r"(\d{1,4})\s?([-./])\s?(\d{1,2})\s?\2\s?(\d{1,4})\.?")
 _CLOCK = re.compile(r"(\d{1,2})[:.](\d{2})(?:[:.](\d{2}))?")
 _HALF = r"(?:[apπμ]\.?\s?[mμ]\.?|上午|下午|午前|午後|오전|오후)"  # of the day
 _LOCAL = re.compile(
-    rf"(\d{{1,4}}\s?([-./])\s?\d{{1,2}}\s?\2\s?\d{{1,4}}\.?)[T,\s]+"
+    rf"(\d{{1,4}}\s?([-./])\s?\d{{1,2}}\s?\2\s?\d{{1,4}}\.?)(?:[T,\s]|\bat\b)+"
     rf"({_HALF}?\s*\d{{1,2}}[:.]\d{{2}}(?:[:.]\d{{2}})?(?:[.,]\d+)?\s*{_HALF}?)",
+    re.IGNORECASE,
+)
+_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_NAMED = re.compile(
+    rf"(?:[a-z]{{3,9}},?\s+)?(?:(\d{{1,2}})\s+)?({'|'.join(_MONTHS)})[a-z]*\.?(?:\s+(\d{{1,2}}),?)?\s+(\d{{4}})",
     re.IGNORECASE,
 )
 _AFTERNOON = re.compile(r"[pμ]\.?\s?[mμ]\.?|下午|午後|오후", re.IGNORECASE)
@@ -106,13 +111,17 @@ def local_time(text: str, *, month_first: bool | None) -> datetime | None:
     """The local time of a date followed by a time of day; None if the text is not that, or if
     ``month_first`` is None and would be needed.
 
-    Dates are Y-M-D, D.M.Y, or in one order with slashes or hyphens: D/M/Y, or M/D/Y if
-    ``month_first``.
+    Dates are Y-M-D, D.M.Y, with an English month as in Jan 2, 2024, or in one order with slashes or
+    hyphens: D/M/Y, or M/D/Y if ``month_first``.
 
     >>> local_time("1/2/24 10:00 PM", month_first=True).isoformat()
     '2024-01-02T22:00:00'
     """
-    match = _LOCAL.fullmatch(text.strip())
+    text = text.strip()
+    if (named := _NAMED.match(text)) and (named[1] or named[3]):
+        month = _MONTHS.index(named[2].lower()) + 1
+        text = f"{named[4]}-{month}-{named[1] or named[3]}{text[named.end() :]}"
+    match = _LOCAL.fullmatch(text)
     date, clock = match and _date_parts(match[1]), match and _CLOCK.search(match[3])
     if match is None or date is None or clock is None:
         return None

@@ -31,9 +31,7 @@ from nextapp.data.importers.content import (
     is_blank,
     is_json_lines,
     launches_of_rows,
-    list_names,
     looks_like_table,
-    names_at,
     notes_on_rows,
     rows_of_lines,
     table_of_header,
@@ -147,23 +145,13 @@ def read_any(
     content = content.unzip()
     if not content.data.strip():
         raise UnreadableLog(f"{content.name}: the file is empty.")
-    is_table = looks_like_table(content.text[:_LONGEST_HEADER])
-    if not is_table and not is_json_lines(content.text[:_LONGEST_HEADER]):
+    start = content.text[:_LONGEST_HEADER]
+    if not looks_like_table(start) and not is_json_lines(start):
         found = import_content(content, zone=zone, not_apps=not_apps)
         if found is not None:
             return found
-        if content.is_records:
-            content = content.as_json_lines()
-            is_table = looks_like_table(content.text[:_LONGEST_HEADER])
-    if is_table:
-        return _read_table(content, find_zone(zone), not_apps)
-    names = names_at(content.text[:_LONGEST_HEADER])
-    columns = f" If it is a table, its columns are {list_names(names)}." if names[1:] else ""
-    raise UnreadableLog(
-        f"{content.name}: not recognised.{columns} Looked for: {list_formats()}; CSV or JSON lines "
-        f"with timestamp and app_name (nextapp data convert --time-column NAME --app-column NAME "
-        f"writes one from other names)."
-    )
+        content = content.as_json_lines() if content.is_records else content
+    return _read_table(content, find_zone(zone), not_apps)
 
 
 def _read_table(content: Content, zone: Zone, not_apps: NotApps | None) -> Imported:
@@ -173,7 +161,7 @@ def _read_table(content: Content, zone: Zone, not_apps: NotApps | None) -> Impor
     person, this machine's zone does.
     """
     lines = content.text.encode().split(b"\n")
-    first = next(number for number, line in enumerate(lines) if not is_blank(line))
+    first = next((number for number, line in enumerate(lines) if not is_blank(line)), 0)
     table = table_of_header(lines[first], content.name, Columns())
     rest = lines[first + table.has_header :]
     first += 1 + table.has_header

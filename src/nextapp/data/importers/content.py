@@ -546,12 +546,14 @@ def positions(header: list[str], file: str, columns: Columns) -> dict[str, int]:
     if missing:
         free = [name for i, name in enumerate(header) if i not in found.values()]
         remedies = [_remedy_for_missing(file, role, names, free) for role, names in missing]
+        if file != THE_FRAME:
+            remedies.append("For a phone and the page, nextapp data convert takes such options.")
         if len(missing) >= 2 and file != THE_FRAME:
             from nextapp.data.importers import list_formats  # which imports this module
 
             remedies.append("If the file has no header line, add one.")
             remedies.append(
-                f"It is not an export of a device either; looked for: {list_formats()}."
+                f"It is not an export of a device either. Looked for: {list_formats()}."
             )
         raise UnreadableLog(f"{file}: the columns are {list_names(header)}. {' '.join(remedies)}")
     if len(set(found.values())) < len(found):
