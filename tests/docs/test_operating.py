@@ -117,6 +117,7 @@ def test_the_commands_of_running_a_server_run_one_after_the_other(tmp_path):
         "--ca ca.pem": "--ca federation/tls/ca.pem", "/var/lib/nextapp": "federation",
         "/data ": "federation ", "--phones 200 --rounds 5": "--phones 4 --rounds 2",
         "--to 41": "--to 1", "--code NAME": "--code 'first phones'",
+        "/var/backups/nextapp": "backups",
     }  # fmt: skip
     environment = {**os.environ, "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path / "home")}
     program = [sys.executable, "-m", "nextapp"]
