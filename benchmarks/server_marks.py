@@ -4,8 +4,9 @@
     python benchmarks/server_marks.py million
     python benchmarks/server_marks.py all        # and server_load.py gateway; what results.md shows
 
-visits   Each visit is a new TLS connection, without resumption, to nginx with deploy/nginx.conf:
-         the digest, the broadcast and a report. Eight clients in processes of their own share the
+visits   A visit as phones make it, to nginx with deploy/nginx.conf: digest and broadcast over a new
+         TLS connection without resumption, then a report over another one. The broadcast has a
+         crowd of 400 apps. Eight clients, each a process with an address of its own, share the
          cores with nginx and the server.
 million  A server of a million devices whose round has a million reports but one: processor seconds
          and memory after the start, then the seconds from the last report to the next broadcast.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gzip
 import json
 import multiprocessing
 import re
@@ -26,8 +28,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from server_load import (
     app_names,
     measure_gateway,
@@ -41,8 +45,9 @@ from signed_tokens import signed_tokens
 from nextapp.privacy.tokens import PREFIX_BYTES, Token
 from nextapp.server import certificates
 from nextapp.server.database import row_sum
+from nextapp.server.federation import Coordinator
 from nextapp.server.flower.launching import free_port
-from nextapp.server.folders import open_federation
+from nextapp.server.folders import create_or_resume, open_federation
 from nextapp.server.issuing import secret_hash
 from nextapp.server.vault import Submission, Vault
 from nextapp.wire import Report
@@ -113,33 +118,50 @@ def answer(connection: ssl.SSLSocket, request: bytes) -> bytes:
     return head[9:12]
 
 
-def visit(port: int, trust: ssl.SSLContext, report: bytes) -> tuple[bytes, ...]:
+def visit(port: int, trust: ssl.SSLContext, address: str, report: bytes) -> tuple[bytes, ...]:
     ask = b"GET /v1/%s HTTP/1.1\r\nhost: 127.0.0.1\r\naccept-encoding: gzip\r\n\r\n"
-    with (
-        socket.create_connection(("127.0.0.1", port), 10.0) as plain,
-        trust.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
-    ):
-        requests = ask % b"digest", ask % b"broadcast", report
-        return tuple(answer(connection, request) for request in requests)
+    answers: list[bytes] = []
+    for requests in ([ask % b"digest", ask % b"broadcast"], [report]):
+        with (
+            socket.create_connection(("127.0.0.1", port), 10.0, (address, 0)) as plain,
+            trust.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
+        ):
+            answers += [answer(connection, request) for request in requests]
+    return tuple(answers)
 
 
-def client(port: int, ca: str, reports: list[bytes], seconds: float, found) -> None:
+def client(port: int, ca: str, address: str, reports: list[bytes], seconds: float, found) -> None:
     trust, latencies, wrong = ssl.create_default_context(cafile=ca), [], 0
     end = time.perf_counter() + seconds
     for report in reports:
         start = time.perf_counter()
         if start > end:
             break
-        wrong += visit(port, trust, report) != (b"200", b"200", b"201")
+        wrong += visit(port, trust, address, report) != (b"200", b"200", b"201")
         latencies.append(time.perf_counter() - start)
     found.put((latencies, wrong))
 
 
+def learnt_from_others(coordinator: Coordinator) -> None:
+    """Let the first broadcast have a crowd, of a million reports without noise."""
+    learner, rng = coordinator.learner, np.random.default_rng(0)
+    shape = learner.mechanism.n_apps, learner.mechanism.d
+    told = rng.random(shape) ** 8 / np.arange(1.0, shape[0] + 1)[:, None]
+    learner.apply_sum(MILLION * told / np.linalg.norm(told), MILLION)
+    learner.broadcast = replace(learner.broadcast, round=0)
+    coordinator.publish(())
+    coordinator.save()
+
+
 def measure_visits(given: argparse.Namespace) -> dict:
-    n = int(1500 * given.seconds)
+    seconds = given.seconds
+    n = int(1500 * seconds)
     with tempfile.TemporaryDirectory() as name:
         folder, data = Path(name), Path(name) / "data"
-        federation, _ = open_federation(data, settings(400, 10**7), app_names(400), now=time.time())
+        given, apps = settings(400, 10**7), app_names(400)
+        learnt_from_others(create_or_resume(data, given, apps)[0])
+        federation, _ = open_federation(data, given, apps, now=time.time(), new_vault=True)
+        size = len(gzip.compress(federation.vault.broadcast()))
         reports = [request_of(token) for token in signed_tokens(federation.vault, n)]
         federation.vault.close()
         with (
@@ -149,8 +171,18 @@ def measure_visits(given: argparse.Namespace) -> dict:
             fork = multiprocessing.get_context("fork")
             found, ca = fork.Queue(), str(folder / "tls" / "ca.pem")
             clients = [
-                fork.Process(target=client, args=(port, ca, part, given.seconds, found))
-                for part in (reports[number::CLIENTS] for number in range(CLIENTS))
+                fork.Process(
+                    target=client,
+                    args=(
+                        port,
+                        ca,
+                        f"127.0.0.{2 + number}",
+                        reports[number::CLIENTS],
+                        seconds,
+                        found,
+                    ),
+                )
+                for number in range(CLIENTS)
             ]
             spent, start = processor_seconds(server.pid), time.perf_counter()
             for each in clients:
@@ -163,6 +195,7 @@ def measure_visits(given: argparse.Namespace) -> dict:
         vault.close()
     latencies = sorted(each for part, _ in answers for each in part)
     return {
+        "bytes of the broadcast": size,
         "visits": len(latencies),
         "visits/s": round(len(latencies) / took),
         "p50, ms": round(1000 * latencies[len(latencies) // 2], 1),
