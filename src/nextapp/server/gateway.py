@@ -115,8 +115,8 @@ class PublishedRound:
 class Gateway:
     """An ASGI application over one vault. It follows the vault, whoever publishes rounds there.
 
-    ``one_of_many``: other gateways open the same rounds, some a few seconds earlier, and a phone
-    may have fetched its broadcast from one of those. It is then asked to come back.
+    ``one_of_many``: other gateways open the same rounds, some earlier, and a phone may have fetched
+    its broadcast from one of those. It is then asked to come back.
 
     ``issues_only``: for a process beside another one on the same vault, so that whoever knows the
     phones need not be whoever sees the reports.
@@ -300,10 +300,8 @@ class Gateway:
             raise Refusal(400, "bad_report", str(error)) from error
         if report.round < published.round:
             return report
-        if self._one_of_many and report.round == published.round + 1:
-            raise Refusal(
-                503, "no_round", f"round {report.round} opens here in a moment: come back.", 10
-            )
+        if self._one_of_many and report.round > published.round:
+            raise Refusal(503, "no_round", f"round {report.round} is not open here yet.", 10)
         if report.round > published.round:
             raise Refusal(
                 400, "wrong_round",
