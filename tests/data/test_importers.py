@@ -1033,6 +1033,9 @@ def test_apps_that_stand_around_some_pauses_are_apps():
             for k, name in enumerate(names)
         ]
     assert len(launches(aum(rows))) == 160
+    rows = [("Mail", "2024-03-25", f"{n}:00:00") for n in range(20)]
+    rows += [("Chat", "2024-03-25", f"{n}:01:00") for n in range(20)]  # all that there is
+    assert len(launches(aum(sorted(rows, key=lambda row: int(row[2].replace(":", "")))))) == 40
 
 
 def test_one_column_cannot_be_the_time_and_the_app(tmp_path):

@@ -150,7 +150,7 @@ def screen_rows(seen: Sequence[ImportedLaunch]) -> set[str]:
 
     By their shape: nearly all pauses lie between the same two rows, and the second of them nearly
     always follows the first. Rows that stand around those two in the same way are found next.
-    ``seen`` are the rows in order, newest last.
+    ``seen`` are the rows in order, newest last; two names that are all there are apps.
     """
     words_of = {app: _IN_BRACKETS.sub(r"\g<words>", app) for app in {each.app for each in seen}}
     rows = [(words_of[each.app], each.clock) for each in seen]
@@ -164,7 +164,8 @@ def screen_rows(seen: Sequence[ImportedLaunch]) -> set[str]:
             pauses[first, second] += then - before > _PAUSE
         (off, on), n = next(iter(pauses.most_common(1)), (("", ""), 0))
         alike = _NEARLY_ALWAYS * max(n_each[off], n_each[on])
-        if off == on or n < max(_LEAST_PAUSES, _MOST * pauses.total()) or after[off, on] < alike:
+        least = max(_LEAST_PAUSES, _MOST * pauses.total())
+        if len(n_each) < 3 or off == on or n < least or after[off, on] < alike:
             return {app for app, words in words_of.items() if words in found}
         found |= {off, on}
 
@@ -181,9 +182,8 @@ def clean_name(name: object) -> str:
 
 def _is_newest_first(events: Sequence[Event]) -> bool:
     times: list[Any] = [event.when for event in events]  # all numbers, or all local times
-    backwards: int = sum(earlier > later for earlier, later in pairwise(times))
-    forwards: int = sum(earlier < later for earlier, later in pairwise(times))
-    return backwards > forwards
+    backwards: int = sum((first > then) - (first < then) for first, then in pairwise(times))
+    return backwards > 0
 
 
 def _add_times(events: Sequence[Event], zone: Zone) -> list[ImportedLaunch]:
