@@ -2,8 +2,8 @@
 
 python server_process.py FOLDER PORT SETTINGS_JSON LIMITS_JSON OPTIONS_JSON
 
-Prints its port and the operator's. OPTIONS are those of `listening.serve`; `certificate` is a list
-of two files.
+Prints its port and the operator's. OPTIONS are those of `listening.serve`, and `host`;
+`certificate` is a list of two files.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def main() -> None:
     with lock_folder(folder):
         rules = VaultOptions(reports_per_period=given.pop("tokens", TOKENS))
         federation, _ = open_federation(folder, given, apps, now=time.time(), options=rules)
-        opened = listening.open_socket("127.0.0.1", int(port))
+        named = json.loads(options)
+        opened = listening.open_socket(named.pop("host", "127.0.0.1"), int(port))
         gateway = Gateway(federation.vault, ServerLimits(**json.loads(limits)))
         operator = listening.open_socket("127.0.0.1", 0)
-        named = json.loads(options)
         if "copies" in named:
             named["copies"] = Path(named["copies"])
         if "certificate" in named:

@@ -71,6 +71,25 @@ def test_a_trusted_proxy_may_hold_as_many_connections_as_there_is_room_for(tmp_p
             opened.close()
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
+@pytest.mark.parametrize(
+    ("host", "proxy", "statuses"),
+    [
+        ("127.0.0.1", "127.0.0.1", [403, 429, 403, 403]),
+        ("::", "127.0.0.1", [403, 429, 403, 403]),
+        ("::", "192.0.2.9", [403, 429, 429, 429]),
+    ],
+)
+def test_clients_behind_a_trusted_proxy_are_told_apart(tmp_path, host, proxy, statuses):
+    """Behind systemd's socket, which is of IPv6, all had the limits of one address."""
+    limits, options = {"address_burst": 1, "address_seconds": 500}, {"host": host}
+    with ServerProcess(tmp_path, limits=limits, options={**options, "trusted": [proxy]}) as server:
+        client, code = server.client(), {"code": "AAAA"}
+        addresses = ["192.0.2.1", "192.0.2.1", "192.0.2.2", "2001:db8::1"]
+        heads = [{"x-forwarded-for": address} for address in addresses]
+        assert [client.json("POST", "/v1/enrol", code, **head)[0] for head in heads] == statuses
+
+
 def test_handshakes_that_never_end_are_counted_and_cut_off(tmp_path):
     _, cert, key = certificates.development(tmp_path / "tls")
     limits = {"connections": 100, "address_connections": 30, "handshake_seconds": 4.0}

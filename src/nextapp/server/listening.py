@@ -509,7 +509,8 @@ def serve(
         timeout_keep_alive=gateway.limits.keep_alive_seconds,
         timeout_graceful_shutdown=10,
         proxy_headers=bool(trusted),
-        forwarded_allow_ips=list(trusted),
+        # On a socket of IPv6, such as systemd's, an address of IPv4 has the second form.
+        forwarded_allow_ips=[*trusted, *(f"::ffff:{host}" for host in trusted)],
     )
     config.load()
 
