@@ -353,7 +353,7 @@ def test_a_full_disk_is_an_error_and_nothing_is_half_written(store):
     store._connection.execute(f"PRAGMA max_page_count = {pages}")
     store.keep_snapshot(20, b"s")
     with pytest.raises(StoreFull, match="make room"):
-        store.keep_broadcast(StoredBroadcast.of(1, "", NOON, bytes(1 << 20)))
+        store.keep_broadcast(StoredBroadcast(1, "", "", NOON, bytes(1 << 20)))
     assert store.broadcast() is None
     assert store.snapshot() == (20, b"s")
     with pytest.raises(StoreFull):
@@ -361,7 +361,7 @@ def test_a_full_disk_is_an_error_and_nothing_is_half_written(store):
     held = clocks(store)
     assert held == [NOON + number for number in range(len(held))]
     store._connection.execute("PRAGMA max_page_count = 1000000")
-    store.keep_broadcast(StoredBroadcast.of(1, "", NOON, bytes(1 << 20)))
+    store.keep_broadcast(StoredBroadcast(1, "", "", NOON, bytes(1 << 20)))
     assert store.snapshot() == (20, b"s")
     fill(store, 5, start=len(held))
     assert len(store.launches()) == len(held) + 5
@@ -490,7 +490,7 @@ def test_erasing_leaves_no_byte_of_the_history_in_any_file(store):
         store.add(f"zweisamkeit-{number % 30}", NOON + number)
     store.keep_snapshot(300, b"gewohnheit" * 100)
     store.charge_report("https://a", Report("harmony", 3, b"ein Bericht"), 0.5, NOON)
-    store.keep_broadcast(StoredBroadcast.of(3, "", NOON, b"rundfunk" * 1000))
+    store.keep_broadcast(StoredBroadcast(3, "", "", NOON, b"rundfunk" * 1000))
     needles = (b"zweisamkeit", b"gewohnheit", b"ein Bericht", b"rundfunk")
     for needle in needles:
         assert traces(store, needle)

@@ -55,7 +55,7 @@ from nextapp.predictor import STEADY, Habits, Reason
 from nextapp.privacy import Mechanism
 from nextapp.privacy.tokens import MESSAGE, BadSignature, Blinding, Token, public_key
 from nextapp.randomness import Bits, SystemBits, below
-from nextapp.wire import Broadcast, Floats, TokenKey, WireError, pack, unpack
+from nextapp.wire import Broadcast, Floats, TokenKey, WireError, digest_of, pack, unpack
 
 if TYPE_CHECKING:
     from nextapp.phone.client import Client
@@ -504,7 +504,7 @@ class Phone(Closing):
         if held is not None:
             self._check_continues(held, broadcast, when, digests)
         self._note_refusal(None)
-        new = StoredBroadcast.of(broadcast.round, broadcast.history.chain, when, data)
+        new = StoredBroadcast(broadcast.round, digest_of(data), broadcast.history.chain, when, data)
         self.store.keep_broadcast(new)
         self._digest = new.digest
         self._use(broadcast)
@@ -751,7 +751,10 @@ class Phone(Closing):
         self._foreign = self.store.foreign_changes
         self._epoch = self.store.epoch
         by_habits = self.store.predictor != "seqmf"  # else by SeqMF's light scores
-        kept = self._kept_memory() if by_habits else None
+        snapshot, kept = self.store.snapshot() if by_habits else None, None
+        if snapshot is not None:
+            with suppress(WireError):  # written by a program that knew other habits
+                kept = _Memory.from_bytes(*snapshot)
         habits = (Habits() if kept is None else kept.habits) if by_habits else None
         self._core = PhoneCore(window=self.store.window, most_launches=MOST_LAUNCHES, habits=habits)
         self._names, self._kept, self._last, self._saved = {}, deque(), 0, 0
@@ -780,16 +783,6 @@ class Phone(Closing):
             lambda app: row_of(names.get(app, "")),
             buckets=lambda app: bucket_of(names.get(app, "")),
         )
-
-    def _kept_memory(self) -> _Memory | None:
-        """What was kept; None where there is nothing, or where it does not fit the launches."""
-        snapshot = self.store.snapshot()
-        if snapshot is None:
-            return None
-        try:  # a program that knew other habits may have written it
-            return _Memory.from_bytes(*snapshot)
-        except WireError:
-            return None
 
     def _add(self, launches: list[Launch]) -> None:
         if launches and not self._kept:

@@ -32,7 +32,7 @@ from nextapp.phone.ledger import (
 from nextapp.privacy.tokens import Blinding, Token
 from nextapp.settings import unknown
 from nextapp.storage import create_atomically, write_atomically
-from nextapp.wire import Report, digest_of
+from nextapp.wire import Report
 
 WINDOW = 90 * DAY
 
@@ -149,10 +149,6 @@ class StoredBroadcast(NamedTuple):
     chain: str
     fetched: float
     data: bytes
-
-    @classmethod
-    def of(cls, round: int, chain: str, fetched: float, data: bytes) -> StoredBroadcast:
-        return cls(round, digest_of(data), chain, fetched, data)
 
 
 class DrawnReport(NamedTuple):

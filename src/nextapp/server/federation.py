@@ -362,19 +362,12 @@ class Federation:
                 return due
             reduced = self.vault.reduce(self.coordinator.round, self.coordinator.learner.mechanism)
             keys = self.vault.keys.for_next_round(now)
-            minimum = self._rules().minimum
+            minimum = self.vault.current().rules.minimum
             self._absorbed = self.coordinator.absorb([reduced], minimum, keys)
         self.coordinator.save()
-        self._publish(self._rules(), now)
+        self._publish(self.vault.current().rules, now)
         closed, self._absorbed = self._absorbed, None
         return closed
-
-    def _rules(self) -> RoundRules:
-        """Those of the current round: an operator may have changed them."""
-        round = self.vault.round()
-        if round is None:
-            raise ValueError("no round is open in this vault yet: publish one.")
-        return round.rules
 
     def _publish(self, rules: RoundRules, now: float) -> None:
         n_phones = self.vault.devices.count()
@@ -410,7 +403,7 @@ class Federation:
                 LOG.warning(
                     "round %d is below its minimum of %d reports at its deadline: nothing was "
                     "changed, it stays open for as long again.",
-                    self.coordinator.round, self._rules().minimum,
+                    self.coordinator.round, self.vault.current().rules.minimum,
                 )  # fmt: skip
             elif ended is Due.END:
                 LOG.info(

@@ -347,8 +347,6 @@ class Gateway:
                 valid = self.limits.enrolled_seconds
                 secret = await asyncio.to_thread(devices.enrol, code, now, valid)
                 return JSONResponse({"secret": secret}, 201, {"cache-control": "no-store"})
-        except VaultError as error:
-            raise self._storage("enrol", error) from error
         except (BadCode, Refusal) as error:
             wait = self._wrong_codes.take(_asking_network(request), now)
             if wait:
@@ -378,8 +376,6 @@ class Gateway:
             raise Refusal(status, error.code, str(error)) from error
         except BadSignature as error:
             raise Refusal(400, "bad_request", str(error)) from error
-        except VaultError as error:
-            raise self._storage("tokens", error) from error
         words = {"signatures": [to_base64(each) for each in signed]}
         return JSONResponse(words, 200, {"cache-control": "no-store"})
 
@@ -417,10 +413,7 @@ class Gateway:
         first = request.query_params.get("from", "0")
         if not (first.isascii() and first.isdigit() and len(first) <= 16):
             raise Refusal(400, "bad_request", "from must be the number of a round, such as 0.")
-        try:
-            page = await asyncio.to_thread(self.vault.digests, int(first), _DIGESTS_A_PAGE)
-        except VaultError as error:
-            raise self._storage("digests", error) from error
+        page = await asyncio.to_thread(self.vault.digests, int(first), _DIGESTS_A_PAGE)
         whole = len(page) == _DIGESTS_A_PAGE  # nothing will ever be added to it
         headers = {
             "cache-control": "public, max-age=31536000, immutable" if whole else "no-cache",
@@ -480,8 +473,11 @@ class Gateway:
 
         async def answered(request: Request) -> Response:
             try:
-                response = await endpoint(request)
-                code = str(response.status_code)
+                try:
+                    response = await endpoint(request)
+                    code = str(response.status_code)
+                except VaultError as error:
+                    raise self._storage(route, error) from error
             except Refusal as refusal:
                 response, code = refusal.response(), refusal.code
             except ClientDisconnect:

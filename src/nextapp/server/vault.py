@@ -288,6 +288,13 @@ class Vault:
         words, n_reports, closed = row
         return replace(Round.of(words), n_reports=n_reports, closed=bool(closed))
 
+    def current(self) -> Round:
+        """The current round; before the first an error."""
+        round = self.round()
+        if round is None:
+            raise ValueError("no round is open in this vault yet: publish one.")
+        return round
+
     def broadcast(self) -> bytes | None:
         """The broadcast of the current round as it is handed out, or None before the first."""
         row = self.database.row("SELECT data FROM broadcasts")
@@ -308,9 +315,7 @@ class Vault:
 
     def settle(self, now: float) -> Due:
         """Hold the current round against its rules, and end, close or extend it as they say."""
-        round = self.round()
-        if round is None:
-            raise ValueError("no round is open in this vault yet: publish one.")
+        round = self.current()
         due = round.due(now)
         self.set_round(round.after(due, now))
         return due
