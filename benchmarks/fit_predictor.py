@@ -93,7 +93,7 @@ class Log:
             own = slice(*log.starts[user : user + 2])
             for app, when in zip(log.app[own].tolist(), log.time[own].tolist(), strict=True):
                 phone.observe(app, when / 1000)
-            mix = [list(phone.mix(number).values()) for number in range(predictor.ADDED)]
+            mix = phone._state.mix[: predictor.ADDED].tolist()
             ends.append((mix, phone._state.gate[0]))
         return tuple(np.mean(each, axis=0) for each in zip(*ends, strict=True))
 

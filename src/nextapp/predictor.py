@@ -732,10 +732,6 @@ class Habits:
         """The apps known, latest launch first."""
         return list(reversed(self._slot))
 
-    def mix(self, row: int = CHANGED) -> dict[str, float]:
-        """The weights of a set as they stand now, or what is added to them after an app."""
-        return dict(zip(STATISTICS, self._state.mix[row].tolist(), strict=True))
-
     def observe(self, app: int, when: float) -> None:
         """A launch: the weights and corrections learn from it, then the statistics take it in."""
         app, when = checked_launch(app, when)

@@ -494,7 +494,10 @@ class Broadcast:
             if "app_vectors" in tensors:
                 vectors = np.array(tensors["app_vectors"])
             else:
-                vectors = _no_vectors(int(metadata["n_apps"]))
+                n_apps = int(metadata["n_apps"])
+                if not 0 <= n_apps <= MOST_BUCKETS:
+                    raise WireError(f"n_apps must be from 0 to {MOST_BUCKETS}, got {n_apps}.")
+                vectors = np.zeros((n_apps, 0))
             if len(tensors.get("crowd.share", ())) > MOST_CELLS:
                 raise WireError(f"its crowd has more than {MOST_CELLS:,} transitions.")
             buckets = None
@@ -522,12 +525,6 @@ class Broadcast:
             )
         except _UNREADABLE as error:
             raise WireError(f"the broadcast cannot be read: {error}") from error
-
-
-def _no_vectors(n_apps: int) -> Floats:
-    if not 0 <= n_apps <= MOST_BUCKETS:
-        raise ValueError(f"n_apps must be from 0 to {MOST_BUCKETS}, got {n_apps}.")
-    return np.zeros((n_apps, 0))
 
 
 # A crowd in bytes. Shares and popularities are stored as logarithms, in one byte per share and two

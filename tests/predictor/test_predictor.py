@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from habits_scores import scores_of
+from habits_scores import mix_of, scores_of
 from nextapp import predictor
 from nextapp.predictor import (
     ADDED,
@@ -213,7 +213,7 @@ def test_the_weights_move_down_the_slope_of_the_loss():
 
     step = 1e-5
     phone = fed([*told, (3, 1e9 + 40)])
-    moved = phone.mix()
+    moved = mix_of(phone)
     for number, name in enumerate(STATISTICS):
         start = DEFAULT.within[number]
         ways = []
@@ -224,10 +224,10 @@ def test_the_weights_move_down_the_slope_of_the_loss():
         slope = (ways[0] - ways[1]) / (2 * step)
         way = slope / math.sqrt(1 + slope**2)
         assert moved[name] == pytest.approx(start + DEFAULT.rate * way, abs=1e-7), name
-        added = phone.mix(ADDED + 1)[name]  # after app 5, the second
+        added = mix_of(phone, ADDED + 1)[name]  # after app 5, the second
         assert added == pytest.approx(DEFAULT.added * way, abs=1e-7), name
     for number, name in ((OPENING, "opening"), (REPEATED, "within")):  # not concerned
-        assert tuple(phone.mix(number).values()) == getattr(DEFAULT, name)
+        assert tuple(mix_of(phone, number).values()) == getattr(DEFAULT, name)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_weights_are_learnt_for_each_last_app(rng):
             launches.append((app, when))
             when += 20.0
     phone = fed(launches)
-    assert phone.mix(ADDED + 1)["place"] > phone.mix(ADDED + 9)["place"] + 0.1
+    assert mix_of(phone, ADDED + 1)["place"] > mix_of(phone, ADDED + 9)["place"] + 0.1
 
 
 def test_a_lesson_is_the_error_by_its_size():
@@ -525,7 +525,7 @@ def test_what_is_switched_off_has_no_say(launches):
         for reason in spoken:
             for statistic in names & set(reason.speaks):
                 assert reason.speaks[statistic] == pytest.approx(0.0, abs=1e-12)
-    assert fed(launches, without("adaptation")).mix() == dict(
+    assert mix_of(fed(launches, without("adaptation"))) == dict(
         zip(STATISTICS, DEFAULT.within, strict=True)
     )
 

@@ -18,7 +18,6 @@ import hmac
 import json
 import math
 import secrets
-import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -355,7 +354,8 @@ class Vault:
         with self.database.transaction() as write:
             row = write.execute("SELECT number, closed, n_reports FROM rounds").fetchone()
             number, closed, n_reports = row or (None, True, 0)
-            held = _known_digests(write, [mark for mark, _ in marks])
+            known = f"SELECT mark, digest FROM spent WHERE mark IN ({','.join('?' * len(marks))})"
+            held = dict(write.execute(known, [mark for mark, _ in marks]).fetchall())
             outcomes, spent, reports = [], [], []
             group = (n_reports // _MINGLED).to_bytes(4, "big")
             for one, (mark, digest) in zip(submissions, marks, strict=True):
@@ -544,13 +544,6 @@ class GroupCommit:
                     known = isinstance(error, VaultError)
                     answer.set_exception(error if known else VaultError(repr(error)))
         self._writing = None
-
-
-def _known_digests(write: sqlite3.Connection, marks: Sequence[bytes]) -> dict[bytes, bytes]:
-    places = ",".join("?" * len(marks))
-    return dict(
-        write.execute(f"SELECT mark, digest FROM spent WHERE mark IN ({places})", marks).fetchall()
-    )
 
 
 def _mark(one: Submission) -> tuple[bytes, bytes]:
