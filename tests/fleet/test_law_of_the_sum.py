@@ -15,8 +15,8 @@ from scipy import stats
 from nextapp.compiled import compiled
 from nextapp.compiled_bits import stream
 from nextapp.fleet.columns import Fleet
+from nextapp.fleet.encoders import UNIT, SumOfWalsh, _draw_lean, has_law, normal_table
 from nextapp.fleet.rounds import sum_reports
-from nextapp.fleet.sum_law import UNIT, SumOfWalsh, _draw_lean, has_law, normal_table
 from nextapp.privacy import mechanism
 from nextapp.privacy.walsh import order_statistics
 from nextapp.wire import Broadcast, ModelSettings

@@ -14,9 +14,8 @@ from nextapp.compiled import compiled
 from nextapp.compiled_bits import stream
 from nextapp.data.log import LaunchLog
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.encoders import distinct, is_positive
+from nextapp.fleet.encoders import distinct, is_positive, normal_quantile
 from nextapp.fleet.rounds import sum_reports
-from nextapp.fleet.sum_law import normal_quantile
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits, response_floor, sign_threshold
 from nextapp.randomness import distinct as distinct_in_python

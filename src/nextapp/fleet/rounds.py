@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from nextapp.data import synthetic
 from nextapp.fleet.columns import Fleet, Mask, cut, each_range
-from nextapp.fleet.encoders import ENCODERS, LARGEST, Encoder, PartialSum
+from nextapp.fleet.encoders import ENCODERS, LARGEST, LAWS, Encoder, PartialSum, has_law
 from nextapp.fleet.gradients import (
     BALLS,
     Gradients,
@@ -34,7 +34,6 @@ from nextapp.fleet.gradients import (
     into_balls,
 )
 from nextapp.fleet.stepping import terms
-from nextapp.fleet.sum_law import LAWS, has_law
 from nextapp.learners import RoundSum
 from nextapp.model import seqmf_gradient
 from nextapp.privacy import Mechanism, mechanism

@@ -68,7 +68,7 @@ extern "C" __global__ void sign_double(i64 size, const i32 *positions, const u64
     sign(size, positions, words, entries, clip, floor, n_positive, n_negative);
 }
 
-// --- the law of the sum of walsh, α = 0: `nextapp.fleet.sum_law` ----------------------------------
+// --- the law of the sum of walsh, α = 0: `nextapp.fleet.encoders` ----------------------------------
 
 constexpr int LEAN_LANES = 32;  // one warp a phone
 

@@ -18,21 +18,23 @@ import numpy.typing as npt
 
 from nextapp.compiled import compiled
 from nextapp.fleet.columns import Columns, Fleet, Ints, Shorts, cut, each_range
-from nextapp.fleet.encoders import HarmonyEncoder, IdentityEncoder, PartialSum
-from nextapp.fleet.gpu.card import Card, KernelSource
-from nextapp.fleet.gradients import BALLS, REPORT, ShardRound
-from nextapp.fleet.rounds import Sums, check_round, encoder_for, round_of
-from nextapp.fleet.stepping import READING_CODES
-from nextapp.fleet.sum_law import (
+from nextapp.fleet.encoders import (
     FAR,
     LAW,
     MIDDLE,
     TAIL,
     UNIT,
+    HarmonyEncoder,
+    IdentityEncoder,
+    PartialSum,
     SumOfWalsh,
     has_law,
     normal_table,
 )
+from nextapp.fleet.gpu.card import Card, KernelSource
+from nextapp.fleet.gradients import BALLS, REPORT, ShardRound
+from nextapp.fleet.rounds import Sums, check_round, encoder_for, round_of
+from nextapp.fleet.stepping import READING_CODES
 from nextapp.privacy import Mechanism
 from nextapp.privacy.harmony import Harmony
 from nextapp.wire import Broadcast
