@@ -87,7 +87,7 @@ def read_log(
 
     The format is recognised from the content (gzip, tar and Parquet by their first bytes) and, for
     the App Usage trace, also from the file name. If a column is named, the file is read as a
-    table. If there is a column ``event_type``, as in LSApp, only its ``Opened`` rows are launches
+    table. If there is a column ``event_type``, as in LSApp, only its `OPENINGS` are launches
     (PAPER.md, R13). Codes are assigned in the order of the sorted names, so they do not depend on
     the order of the rows. The notes of the log say what was done.
 
