@@ -47,7 +47,7 @@ from nextapp.server import certificates
 from nextapp.server.database import row_sum
 from nextapp.server.federation import Coordinator
 from nextapp.server.flower.launching import free_port
-from nextapp.server.folders import create_or_resume, open_federation
+from nextapp.server.folders import VaultOptions, create_or_resume, open_federation
 from nextapp.server.issuing import secret_hash
 from nextapp.server.vault import Submission, Vault
 from nextapp.wire import Report
@@ -160,7 +160,8 @@ def measure_visits(given: argparse.Namespace) -> dict:
         folder, data = Path(name), Path(name) / "data"
         given, apps = settings(400, 10**7), app_names(400)
         learnt_from_others(create_or_resume(data, given, apps)[0])
-        federation, _ = open_federation(data, given, apps, now=time.time(), new_vault=True)
+        first = VaultOptions(new_vault=True)
+        federation, _ = open_federation(data, given, apps, now=time.time(), options=first)
         size = len(gzip.compress(federation.vault.broadcast()))
         reports = [request_of(token) for token in signed_tokens(federation.vault, n)]
         federation.vault.close()
