@@ -61,7 +61,6 @@ def test_the_oracle_is_above_all_in_every_cycle(log):
 def test_settings_come_back_from_toml():
     experiment = small(
         mechanisms=("harmony", "walsh"),
-        clip="0.5",
         metrics=("HR@1",),
         seeds=2,
     )
@@ -79,8 +78,6 @@ def test_settings_come_back_from_toml():
         ({"regimes": ["ful"]}, "did you mean 'full'"),
         ({"metrics": ["HR@7"]}, "unknown metric"),
         ({"cycles": "weeks"}, "cycles must be"),
-        ({"clip": "median"}, "clip must be"),
-        ({"clip": "-1"}, "clip must be"),
         ({"epsilon": -1.0}, "epsilon must be"),
         ({"seeds": -2}, "seeds must be"),
         ({"preset": "neural"}, "use authors, paper or honest"),
@@ -173,15 +170,14 @@ def test_seeds_change_the_draws_and_nothing_else_does(log):
     assert np.array_equal(first["none"], first["full"], equal_nan=True)
 
 
-def test_the_clip_is_public_or_a_constant(log):
-    """Other phones in the log, the same public clip; and a constant is taken as it is."""
+def test_the_clip_is_public(log):
+    """Other phones in the log, the same clip."""
     other = read_log(SOURCE, seed=4)
     experiment = small(
         mechanisms=("walsh",), regimes=(), models=(), pretraining="none", start="zero"
     )
     clips = [run(experiment, each).privacy["walsh"]["clip"] for each in (log, other)]
     assert clips[0] == clips[1] > 0
-    assert run(replace(experiment, clip="0.125"), log).privacy["walsh"]["clip"] == 0.125
 
 
 def test_pretraining_on_all_data_is_another_q(log):

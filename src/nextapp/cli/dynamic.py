@@ -30,7 +30,7 @@ _ALL = {"regimes": REGIMES, "models": MODELS, "mechanisms": PRIVATE, "metrics": 
     "given",
     *("cycles", "pretraining", "start", "window", "seeds", "seed", "preset"),
     *("regimes", "models", "mechanisms", "metrics"),
-    *("q_every", "epsilon", "clip", "rates"),
+    *("q_every", "epsilon", "rates"),
 )
 @commands.json_file
 @commands.log_options

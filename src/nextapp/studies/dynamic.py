@@ -76,8 +76,8 @@ class DynamicExperiment:
     name that ends in -noise is the control of that mechanism by its own noise. Without mechanisms
     Full is always run.
 
-    With ``clip`` public the clip is the median length of the gradients of public synthetic phones,
-    for each kind of ball. ``pretraining`` is not private; on all data, as the authors did, it also
+    The clip is the median length of the gradients of public synthetic phones, for each kind of
+    ball. ``pretraining`` is not private; on all data, as the authors did, it also
     leaks the future (PAPER.md, R20). ``start``: PAPER.md, R21. ``update_rate`` is of the steps on Q
     after pre-training, plain gradient descent, eq. (11). From several ``rates`` one is chosen for
     every mechanism and control: the users are split into two halves, and each half is measured at
@@ -117,7 +117,6 @@ class DynamicExperiment:
     epsilon: float = setting(
         0.0, "ε of one report. Default: 4.5; 1.1 for App Usage.", heading=_UPDATES
     )
-    clip: str = setting("public", "public or a number.", metavar="HOW", heading=_UPDATES)
     pretraining: str = setting(
         "first",
         "Q is trained before on first (cycle), all (as the authors did) or none.",
@@ -180,24 +179,11 @@ class DynamicExperiment:
         if len(set(self.rates)) < len(self.rates):
             raise ValueError(f"every rate may be named once, got {self.rates!r}.")
         check_window(self.window)
-        self.constant_clip()
         object.__setattr__(self, "mf", without_sequence(self.mf))
 
     def _default(self, name: str, value: object) -> None:
         if not getattr(self, name):
             object.__setattr__(self, name, value)
-
-    def constant_clip(self) -> float | None:
-        """The clip as a number; None if it comes from public synthetic phones."""
-        if self.clip == "public":
-            return None
-        try:
-            value = float(self.clip)
-        except ValueError:
-            value = math.nan
-        if not (math.isfinite(value) and value > 0):
-            raise ValueError(f"clip must be 'public' or a number > 0, got {self.clip!r}.")
-        return value
 
 
 def is_app_usage(source: str) -> bool:
@@ -388,7 +374,7 @@ class _Start:
         training, n_users = experiment.seqmf, cycles.whole.n_users
         self.app_vectors = self._pretrain(cycles)
         self.user_vectors = start_vectors(n_users, training, seed, experiment.start)
-        self.clips = self._clips() if experiment.mechanisms else 1.0
+        self.clips = self._clips() if experiment.mechanisms else {}
 
     def _pretrain(self, cycles: Cycles) -> Floats:
         training, how = self.experiment.seqmf, self.experiment.pretraining
@@ -399,11 +385,8 @@ class _Start:
         model.fit(cycles.before(1) if how == "first" else cycles.whole)
         return model.app_vectors
 
-    def _clips(self) -> float | Mapping[str, float]:
-        """One clip, or a clip by ball from public synthetic phones."""
-        constant = self.experiment.constant_clip()
-        if constant is not None:
-            return constant
+    def _clips(self) -> Mapping[str, float]:
+        """A clip by ball."""
         twin = synthetic.APP_USAGE if is_app_usage(self.experiment.data) else synthetic.LSAPP
         population = replace(twin, phones=_PUBLIC_PHONES, apps=max(2, len(self.app_vectors)))
         broadcast = Broadcast(0, self.app_vectors, self.experiment.seqmf.model)
