@@ -32,10 +32,10 @@ from nextapp.data.log import LaunchLog
 from nextapp.evaluation import METRICS, Evaluation, Exam, evaluate, exam, find_preset, mark
 from nextapp.evaluation.dynamic_environment import Courses
 from nextapp.evaluation.seqmf import SeqMF
-from nextapp.evaluation.static import score_predictions, unit_sizes, unit_sums
+from nextapp.evaluation.static import build_model, score_predictions, unit_sizes, unit_sums
 from nextapp.predictors import FEDERATED
 from nextapp.predictors.training import Training, frozen, without_sequence
-from nextapp.progress import Progress, silent
+from nextapp.progress import Progress, named, silent
 from nextapp.randomness import KeyedBits
 from nextapp.settings import unknown
 from nextapp.studies.experiment import Experiment, plain_values, training_from, training_values
@@ -335,46 +335,28 @@ class RepeatedTuning:
 
         `others` are further SeqMF models by name, with fixed training settings.
         """
-        first = self.chosen[self.experiment.seed]
-        mf, seqmf = first["mf"].training, first["seqmf"].training
-        experiment = replace(self.experiment, mf=mf, seqmf=seqmf)
-        names = tuple(name for name in experiment.models if name not in FEDERATED)
-        counted = replace(experiment, models=names).predictors() if names else []
-        trained = [SeqMF(training, self.experiment.seed, name) for name, training in others]
-        evaluation = evaluate(
-            self.exam,
-            [*counted, *trained],
-            self.experiment.seed,
-            progress=lambda name, done, total: self.report(f"measuring {name}", done, total),
-        )
+        seed, full, seeds = self.experiment.seed, self.experiment.tune, list(self.chosen)
+        first = {model: each.training for model, each in self.chosen[seed].items()}
+        experiment = replace(self.experiment, mf=first["mf"], seqmf=first["seqmf"])
+        counted = [
+            build_model(name, seed, experiment.data)
+            for name in experiment.models
+            if name not in FEDERATED  # which are measured for each tuning
+        ]
+        trained = [SeqMF(training, seed, name) for name, training in others]
+        show = named("measuring", self.report)
+        evaluation = evaluate(self.exam, [*counted, *trained], seed, progress=show)
         fixed = {each.name: self._scaled(each.sums["all"])[None] for each in evaluation.marks}
-        own = [name for name in FEDERATED if name in experiment.models]  # measured for each tuning
-        full, seeds = self.experiment.tune, list(self.chosen)
-        main = self._table(own, fixed, seeds, full)
         table = self._summary(evaluation, experiment)
         variants = {
-            f"{budget} trials": self._compare(self._table(own, fixed, seeds, budget))
+            f"{budget} trials": self._compare(fixed, seeds, budget)
             for budget in sorted({*self.budgets})
             if budget < full
         }
         if len(seeds) > 1:
             for number, seed in enumerate(seeds, 1):
-                alone = self._table(own, fixed, [seed], full)
-                variants[f"tuning {number} alone"] = self._compare(alone)
-        return {**table, **self._compare(main), "variants": variants}
-
-    def _table(
-        self, own: Sequence[str], fixed: Mapping[str, Floats], seeds: Sequence[int], budget: int
-    ) -> Courses:
-        """All models by name, (n_tunings, 1, n_units, 9) each, in the order of the experiment."""
-        by_name = dict(fixed)
-        for name in own:
-            by_name[name] = np.stack([self._of(name, seed, budget) for seed in seeds])
-        order = [*(name for name in self.experiment.models if name in by_name)]
-        order += [name for name in by_name if name not in order]
-        courses = {name: by_name[name][:, None] for name in order}
-        sizes = self._scaled(unit_sizes(self.exam, self.exam.within)[:, None])[:, 0]
-        return Courses(courses, METRICS, self.experiment.seed, sizes)
+                variants[f"tuning {number} alone"] = self._compare(fixed, [seed], full)
+        return {**table, **self._compare(fixed, seeds, full), "variants": variants}
 
     def _scaled(self, sums: Floats) -> Floats:
         """Sums by unit of the exam, over the size of all units of the same user: so each user
@@ -398,8 +380,19 @@ class RepeatedTuning:
             self._marks[key] = self._scaled(unit_sums(self.exam, values, self.exam.within))
         return self._marks[key]
 
-    def _compare(self, courses: Courses) -> dict[str, Any]:
+    def _compare(
+        self, fixed: Mapping[str, Floats], seeds: Sequence[int], budget: int
+    ) -> dict[str, Any]:
         """What the claims need: metrics of every model, differences, and the number of users."""
+        sizes = self._scaled(unit_sizes(self.exam, self.exam.within)[:, None])[:, 0]
+        by_name = {  # (n_tunings, n_units, 9) each
+            name: fixed[name]
+            if name in fixed
+            else np.stack([self._of(name, seed, budget) for seed in seeds])
+            for name in dict.fromkeys((*self.experiment.models, *fixed))
+        }
+        by_cycle = {name: values[:, None] for name, values in by_name.items()}
+        courses = Courses(by_cycle, METRICS, self.experiment.seed, sizes)
         return {
             "models": {name: _figures(courses, name) for name in courses.by_user},
             "differences": courses.differences(COMPARED),
