@@ -574,13 +574,12 @@ class Claim:
     def on(self, part: str) -> Claim:
         """The claim about one of its parts."""
         names = {"figure": _FIGURES.get(part, ""), "budget": _BUDGETS.get(part, "")}
-        where = self.where.format(**names)
         return replace(
             self,
             part=part,
             name=f"{part}-{self.name}",
             words=self.words.format(**names),
-            where=f"{where} ({_DATA[part]})" if part in _DATA else where,
+            where=self.where.format(**names),
         )
 
 
@@ -589,13 +588,6 @@ _FIGURES = {
     "fig4": "Figure 4", "fig5": "Figure 5", "fig6": "Figure 6",
 }  # fmt: skip
 _BUDGETS = {"fig5": "ε = 4.5", "fig6": "ε = 1.1"}
-_DATA = {
-    "table1": "LSApp", "fig2": "LSApp", "fig3": "LSApp", "fig3-honest": "LSApp, preset honest",
-    "table2": "App Usage", "fig4": "App Usage", "fig4-honest": "App Usage, preset honest",
-    "fig5": "LSApp, ε = 4.5", "fig6": "App Usage, ε = 1.1", "window": "LSApp", "readings": "LSApp",
-    "phones": "synthetic phones, ε = 4.5 per report",
-    "new-phones": "new phones; a prior learnt from one private report per phone",
-}  # fmt: skip
 _UNTRAINED = "none frozen zero"
 _READINGS = "qharmony-printed-k1 qharmony-printed-mean qharmony"
 _IN_FLEET = (
