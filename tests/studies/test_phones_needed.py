@@ -49,7 +49,7 @@ def test_a_point_is_a_simulated_federation(seed, name):
     )
     expected = simulation.run(settings)
     own = "none" if name == "identity" else name
-    assert world.frozen.mean() == pytest.approx(expected["frozen"]["hr5"])
+    assert world.hit_rates("frozen", 0, 0.0).mean() == pytest.approx(expected["frozen"]["hr5"])
     found = world.hit_rates(own, 120, 0.03)
     assert found.mean() == pytest.approx(expected["rounds"][-1]["hr5"])
     if own != "none":
@@ -76,11 +76,11 @@ def result_of(**gains) -> PhonesNeededResult:
             ]
             for name in gains
             for n, gain in zip(phones, gains[name], strict=True)
-        },
-        {pair: [np.full(8, 0.3)] * 3 for pair in pairs if pair[0] != "none" and pair[1] < 1000},
-        worlds,
-        [np.full(8, 0.4)] * 3,
-    )
+        }
+        | {(f"{name}-noise", n): [np.full(8, 0.3)] * 3 for name, n in pairs
+           if name != "none" and n < 1000}
+        | {("frozen", 0): worlds, ("zero", 0): [np.full(8, 0.4)] * 3},
+    )  # fmt: skip
 
 
 def test_the_answer_is_the_number_from_which_on_all_controls_are_beaten():
@@ -108,10 +108,8 @@ def test_gains_are_paired_with_each_control_and_worlds_are_the_tries():
 def test_one_mechanism_that_lies_below_a_control_has_not_beaten_it():
     """Above frozen, level with zero: no answer."""
     found = result_of(none=(0.1,) * 3, walsh=(0.1,) * 3)
-    zero = [each + 0.2 for each in found.zero]
-    other = PhonesNeededResult(
-        found.study, found.rates, found.hit_rates, found.noise, found.frozen, zero
-    )
+    zero = {("zero", 0): [each + 0.2 for each in found.hit_rates["zero", 0]]}
+    other = PhonesNeededResult(found.study, found.rates, found.hit_rates | zero)
     assert other.answer("walsh") is None
 
 

@@ -27,7 +27,7 @@ from nextapp.privacy import Mechanism
 from nextapp.progress import Progress, silent
 from nextapp.randomness import check_epsilon
 from nextapp.studies.experiment import check_names, plain_values, versions
-from nextapp.studies.mechanisms import FORMS, NONE, mechanism_for_simulation
+from nextapp.studies.mechanisms import FORMS, NOISE, NONE, mechanism_for_simulation
 from nextapp.studies.simulation import HeldOutPhones
 from nextapp.table import CONFIDENCE
 from nextapp.wire import Broadcast, Floats, ModelSettings
@@ -105,7 +105,6 @@ class _World:
         training = study.training
         start = starting_vectors(study.apps, training.dim, training.scale, seed)
         self.begin = Broadcast(0, start, training.model)
-        self.frozen = self.held_out.hit_rates(self.begin)
         public = synthetic.fleet_parameters(_STAND_INS, study.apps, study.days)
         self._clips = public_clips(public, public_seed(seed), self.begin)
 
@@ -115,17 +114,20 @@ class _World:
             name, study.epsilon, study.apps, study.training.dim, self._clips
         )
 
-    def hit_rates(self, name: str, n_phones: int, rate: float, *, empty: bool = False) -> Floats:
-        """HR@5 of the phones outside after training with a mechanism, or with the control `ZERO`.
+    def hit_rates(self, name: str, n_phones: int, rate: float) -> Floats:
+        """HR@5 of the phones outside after training with a mechanism, or with a control.
 
-        With `empty` the phones have no launches: only the mechanism's noise and λQ change Q.
+        Under the name of a mechanism and `NOISE` the phones have no launches: only the mechanism's
+        noise and λQ change Q.
         """
+        if name == FROZEN:
+            return self.held_out.hit_rates(self.begin)
         training = self.study.training
         optimiser = OPTIMISERS[training.optimiser](rate)
         mechanism = self.mechanism(NONE if name == ZERO else name)
         server = SeqMFLearner(self.begin.app_vectors, training.model, optimiser, mechanism)
         fleet = self.fleet.shard(0, n_phones)
-        if empty:
+        if name.endswith(NOISE):
             fleet = Fleet.without_launches(n_phones, fleet.n_apps)
         phones = zero_phones if name == ZERO else fleet_phones(fleet, mechanism, self.seed)
         run_rounds(server, phones, self.study.rounds)
@@ -136,24 +138,22 @@ class _World:
 class PhonesNeededResult:
     """HR@5 of the phones outside, by (mechanism, number of phones): one array per world.
 
-    ``noise`` has the control noise, for the numbers of phones for which rates were chosen.
+    The controls `FROZEN` and `ZERO` have no phones; that of a mechanism's noise is there for the
+    numbers of phones for which rates were chosen.
     """
 
     study: PhonesNeeded
     rates: Mapping[tuple[str, int], float]
     hit_rates: Mapping[tuple[str, int], Sequence[Floats]]
-    noise: Mapping[tuple[str, int], Sequence[Floats]]
-    frozen: Sequence[Floats]
-    zero: Sequence[Floats]
 
     def figures(self, name: str, n_phones: int) -> dict[str, dict[str, float]]:
         """HR@5 and its gains over the controls, each a mean over worlds with an interval."""
-        own = self.hit_rates[name, n_phones]
-        sizes = [n for each, n in self.noise if each == name and n <= n_phones]
-        noise = self.noise[name, max(sizes)] if sizes else self.zero
+        sizes = [n for each, n in self.hit_rates if each == f"{name}{NOISE}" and n <= n_phones]
+        noise = (f"{name}{NOISE}", max(sizes)) if sizes else (ZERO, 0)
+        four = (self.hit_rates[key] for key in ((name, n_phones), (FROZEN, 0), (ZERO, 0), noise))
         compared = [
             np.stack([mine, mine - frozen, mine - zero, mine - alone], axis=1)
-            for mine, frozen, zero, alone in zip(own, self.frozen, self.zero, noise, strict=True)
+            for mine, frozen, zero, alone in zip(*four, strict=True)
         ]
         names = ("HR@5", f"gain_over_{FROZEN}", f"gain_over_{ZERO}", f"gain_over_{NOISE_ALONE}")
         return dict(zip(names, _over_worlds(compared), strict=True))
@@ -188,9 +188,8 @@ class PhonesNeededResult:
                 if name == NONE or FORMS[name].unsafe
                 else study.rounds * study.epsilon,
             }
-        controls = _over_worlds(
-            [np.stack(pair, axis=1) for pair in zip(self.frozen, self.zero, strict=True)]
-        )
+        frozen, zero = (self.hit_rates[name, 0] for name in (FROZEN, ZERO))
+        controls = _over_worlds([np.stack(pair, axis=1) for pair in zip(frozen, zero, strict=True)])
         return {
             "mechanisms": rows,
             "controls": {
@@ -211,7 +210,9 @@ def run(study: PhonesNeeded, report: Progress = silent) -> PhonesNeededResult:
     """Choose the learning rates in a separate world, then measure in the others."""
     pairs = [(name, n) for name in (NONE, *study.mechanisms) for n in study.sizes(name)]
     tuned = [(ZERO, 0), *(pair for pair in pairs if pair[1] <= study.tune_up_to)]
-    total = study.seeds * (len(pairs) + 1) + len(study.rates) * len(tuned)
+    noises = [(f"{name}{NOISE}", n) for name, n in tuned if name not in (NONE, ZERO)]
+    measured = [(FROZEN, 0), (ZERO, 0), *pairs, *noises]
+    total = study.seeds * len(measured) + len(study.rates) * len(tuned)
     done = 0
 
     def report_step(what: str) -> None:
@@ -232,23 +233,14 @@ def run(study: PhonesNeeded, report: Progress = silent) -> PhonesNeededResult:
         largest = max(size for other, size in tuned if other == name)
         rates.setdefault((name, n), rates[name, largest])
     del tuning
-    hit_rates: dict[tuple[str, int], list[Floats]] = {pair: [] for pair in pairs}
-    noise: dict[tuple[str, int], list[Floats]] = {
-        pair: [] for pair in tuned if pair[0] not in (NONE, ZERO)
-    }
-    frozen, zero = [], []
+    hit_rates: dict[tuple[str, int], list[Floats]] = {pair: [] for pair in measured}
     for number in range(study.seeds):
         world = _World(study, study.seed + 1 + number, study.sample)
-        frozen.append(world.frozen)
-        report_step(f"{ZERO}, world {number + 1}")
-        zero.append(world.hit_rates(ZERO, 0, rates[ZERO, 0]))
-        for name, n in pairs:
+        for (name, n), by_world in hit_rates.items():
             report_step(f"{name}, {n:,} phones, world {number + 1}")
-            hit_rates[name, n].append(world.hit_rates(name, n, rates[name, n]))
-            if (name, n) in noise:
-                alone = world.hit_rates(name, n, rates[name, n], empty=True)
-                noise[name, n].append(alone)
-    return PhonesNeededResult(study, rates, hit_rates, noise, frozen, zero)
+            rate = rates.get((name.removesuffix(NOISE), n), 0.0)
+            by_world.append(world.hit_rates(name, n, rate))
+    return PhonesNeededResult(study, rates, hit_rates)
 
 
 def _over_worlds(by_world: Sequence[Floats]) -> list[dict[str, float]]:
