@@ -47,7 +47,7 @@ def static(
                 pooled.setdefault(name, []).append(means)
         else:
             for mark in evaluate(ready, predictors, seed).marks:
-                pooled.setdefault(mark.name, []).append(mark.by_user[:, :3])
+                pooled.setdefault(mark.name, []).append(mark.tables["all"][:, :3])
     by_user = {name: np.concatenate(parts) for name, parts in pooled.items()}
 
     def figures(metric: str, name: str, less: str | None = None) -> Figures:

@@ -81,7 +81,7 @@ def groups(source: str, n_groups: int, seed: int) -> dict[str, Any]:
     asked = exam(log, Split.parse(SPLIT), find_preset("honest"))
     names = (*RIVALS, "nextapp", "nextapp-alone")
     found = evaluate(asked, Experiment(source, models=names).predictors(), seed=seed)
-    hits = {mark.name: mark.by_user[:, 0] for mark in found.marks}  # HR@1
+    hits = {mark.name: mark.tables["all"][:, 0] for mark in found.marks}  # HR@1
     rival = max(RIVALS, key=lambda name: hits[name].mean())
     rows = []
     gaps = {}

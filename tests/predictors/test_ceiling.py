@@ -114,8 +114,8 @@ def test_where_the_same_app_is_always_likeliest_it_is_mru(seed):
     world = parse("synthetic:phones=20,apps=30,days=20,repeat=0.9,repeat_spread=0,echo=0")
     test = asked_of("paper", seed, world)
     marks = evaluate(test, [Ceiling(world, seed), MRU()], 0).marks
-    assert np.array_equal(marks[0].by_user[:, 0], marks[1].by_user[:, 0])
-    assert marks[0].by_user[:, 2].mean() > marks[1].by_user[:, 2].mean()
+    assert np.array_equal(marks[0].tables["all"][:, 0], marks[1].tables["all"][:, 0])
+    assert marks[0].tables["all"][:, 2].mean() > marks[1].tables["all"][:, 2].mean()
 
 
 @pytest.mark.parametrize("other", [{"seed": 1}, {"world": "synthetic:phones=40,apps=60,days=21"}])

@@ -28,7 +28,7 @@ def test_part():
 def test_the_dense_equations_are_the_model_of_the_tables(test_part):
     dense = DenseSeqMF(SEQMF, 0, "dense")
     marks = evaluate(test_part, [dense, build_model("seqmf", 0)], 0).marks
-    assert np.array_equal(marks[0].by_user, marks[1].by_user)
+    assert np.array_equal(marks[0].tables["all"], marks[1].tables["all"])
 
 
 def test_relative_frequencies_are_counts_with_another_alpha():

@@ -184,7 +184,7 @@ def test_cells_are_those_of_the_evaluation(reproduced, files):
             ready = exam(read_log(files[source]), Split.parse(split), find_preset(preset))
             asked = evaluate(ready, [MRU(), MFU(), SROnDevice()], 0)
             for mark in asked.marks:
-                means = dict(zip(METRICS, mark.by_user.mean(axis=0), strict=True))
+                means = dict(zip(METRICS, mark.tables["all"].mean(axis=0), strict=True))
                 cells = {
                     row["figure"]: row
                     for row in rows
@@ -367,7 +367,7 @@ def test_a_log_is_played_in_every_part_and_never_called_the_papers(reproduced, f
     assert {(row["data"], row["people"]) for row in rows} == {("my-log", "people with clocks")}
     mine = results["parts"]["table1@my-log"]["result"]["presets"]["honest"]
     ready = exam(read_log(files["log"]), Split.parse("fraction:0.8,0,0.2"), find_preset("honest"))
-    asked = evaluate(ready, [MRU()], 0).marks[0].by_user.mean(axis=0)
+    asked = evaluate(ready, [MRU()], 0).marks[0].tables["all"].mean(axis=0)
     assert mine["models"]["mru"]["HR@5"] == pytest.approx(asked[METRICS.index("HR@5")])
     text = (out / "report.html").read_text(encoding="utf-8")
     assert "my-log: a log given by --log, not the paper's data" in text.replace("&#x27;", "'")

@@ -54,11 +54,6 @@ class Marks:
     counts: Counts
     chances: bool
 
-    @property
-    def by_user(self) -> Floats:
-        """The means over all launches."""
-        return self.tables["all"]
-
 
 class Counts(NamedTuple):
     """What is counted by unit while predictions are ranked, for calibration and steadiness."""
