@@ -322,7 +322,8 @@ def description(log: LaunchLog) -> dict[str, Any]:
     day = clean.time // DAY_MS
     first = int(day.min())
     days = day - first
-    hours = (clean.time // 1000 + clean.zones) // 3600 % 24
+    ahead = 0 if clean.zone is None else clean.zone
+    hours = (clean.time // 1000 + ahead) // 3600 % 24
     active = np.unique(days * clean.n_users + clean.user) // clean.n_users
     return {
         "n_users": len(np.unique(clean.user)),

@@ -141,11 +141,6 @@ class LaunchLog:
         """(n_users + 1,): launches of user u are ``starts[u]:starts[u + 1]``."""
         return np.searchsorted(self.user, np.arange(self.n_users + 1))
 
-    @property
-    def zones(self) -> Codes:
-        """The offsets from UTC, 0 where the log does not tell them."""
-        return np.zeros(len(self), np.int32) if self.zone is None else self.zone
-
     def where(self, keep: npt.NDArray[np.bool_], *notes: str) -> LaunchLog:
         """The launches for which `keep` is True; codes and names do not change."""
         return replace(
