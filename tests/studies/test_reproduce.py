@@ -312,7 +312,7 @@ def test_a_twin_has_what_anyone_could_reach_beside_it_and_a_real_log_has_not(
     assert all(means["ceiling"]["HR@5"]["mean"] > means[name]["HR@5"]["mean"] for name in means
                if name != "ceiling")  # fmt: skip
     text = report.write(tmp_path / "out", records).read_text(encoding="utf-8")
-    assert "ceiling is no rival" in text
+    assert "the ceiling knows the odds behind synthetic phones" in text
     assert "The controls and the ceiling, in italics, are not ranked" in text
 
 
