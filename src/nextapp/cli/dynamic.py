@@ -63,13 +63,6 @@ def show(result: Mapping[str, Any]) -> None:
         f"preset [bold]{settings['preset']}[/], "
         f"seeds {settings['seed']} to {settings['seed'] + settings['seeds'] - 1}"
     )
-    for key in ("n_users", "n_sessions", "n_launches"):
-        counts = [part[key] for part in parts]
-        screen.out.print(
-            f"  {key.removeprefix('n_'):9} |{screen.sparkline(counts)}| {min(counts):,} to "
-            f"{max(counts):,}",
-            style="dim",
-        )
     moves = ", ".join(map(str, result["q_moves_after"])) or "never"
     screen.out.print(
         f"Q is pre-trained on {_PRETRAINED[settings['pretraining']]} and moves after cycles "

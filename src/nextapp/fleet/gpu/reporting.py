@@ -218,11 +218,6 @@ def sum_reports(
 # --- the step ----------------------------------------------------------------------------------
 
 
-def lanes(d: int) -> int:
-    """LANES of step.cu."""
-    return 8 if d <= 16 else 16 if d <= 32 else 32
-
-
 def width(d: int) -> int:
     """WIDTH of step.cu."""
     edge = 4 if d <= 32 else 8
@@ -330,7 +325,7 @@ def _launch_part(
 ) -> None:
     n_positions = np.int32(0 if positions is None else positions.shape[1])
     workspace_bytes = workspace_size(part.capacity, d) * kind.itemsize
-    in_warp = 32 // lanes(d)
+    in_warp = 32 // (8 if d <= 16 else 16 if d <= 32 else 32)  # phones: by LANES of step.cu
     fits = workspace_bytes * in_warp <= _SHARED_BYTES
     n_warps = min(max(_BLOCK_BYTES // (workspace_bytes * in_warp), 1), 4) if fits else 1
     in_block = n_warps * in_warp
