@@ -126,7 +126,9 @@ class PhoneSession:
         self._n_predicted = 0
         self._hits = {model: np.zeros(2) for model in MODELS}  # at 1 and at 5
         self._events: deque[dict[str, Any]] = deque(maxlen=40)
-        self._asked = _practice_broadcast(person.apps)
+        request = ReportRequest("walsh", EPSILON, 1.0, {"b": fewest_bits(EPSILON)}, "transitions")
+        rows = np.zeros((len(person.apps), 0))
+        self._asked = Broadcast(0, rows, ModelSettings(), person.apps, request)  # of the server
         self._reports: list[dict[str, Any]] = []
         self._place = 0
         for app, when in person.launches[: person.n_learnt]:
@@ -337,13 +339,6 @@ class PhoneSession:
         self._store.close()
         with suppress(OSError):
             self._folder.cleanup()
-
-
-def _practice_broadcast(apps: tuple[str, ...]) -> Broadcast:
-    """The practice server's first broadcast, which asks for transitions."""
-    options = {"b": fewest_bits(EPSILON)}
-    request = ReportRequest("walsh", EPSILON, 1.0, options, "transitions")
-    return Broadcast(0, np.zeros((len(apps), 0)), ModelSettings(), apps, request)
 
 
 def _clock(seconds: float) -> str:

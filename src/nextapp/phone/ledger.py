@@ -85,7 +85,8 @@ class BudgetSpent(StoreError):
     """The charge does not fit. ``again``: when it may fit (seconds since 1970); None: never."""
 
     def __init__(self, epsilon: float, left: Amounts, again: float | None) -> None:
-        when = "never" if again is None else f"from {_utc(again)} UTC on"
+        moment = None if again is None else datetime.fromtimestamp(again, UTC)
+        when = "never" if moment is None else f"from {moment:%Y-%m-%d %H:%M} UTC on"
         super().__init__(
             f"a report of epsilon {epsilon:.10g} does not fit the privacy budget: "
             f"{left.today:.10g} is left today, {left.lifetime:.10g} for life. "
@@ -503,10 +504,6 @@ def _day(when: float) -> int:
 
 def _date(day: int) -> date:
     return datetime.fromtimestamp(day * DAY, UTC).date()
-
-
-def _utc(when: float) -> str:
-    return datetime.fromtimestamp(when, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def _text(nano: int) -> str:
