@@ -190,6 +190,7 @@ def _overview(claims: Mapping[Claim, Rows], rows: Rows) -> Iterator[str]:
         "opposite. Where people have no clocks, their times are made up, and so are sessions of 15 "
         "minutes.\n"
     )
+    heads = [f"{name} twin" if people == "twin" else name for name, people in data.items()]
     lines: list[tuple[str, list[str], dict[str, str]]] = []
     for claim, mine in claims.items():
         link, marked = f"[{claim.name}](#{claim.name})", {row["data"]: _mark(row) for row in mine}
@@ -201,7 +202,7 @@ def _overview(claims: Mapping[Claim, Rows], rows: Rows) -> Iterator[str]:
         else:
             lines.append((_words(claim), [link], marked))
     yield _markdown(
-        ["", "claim of the paper, in quotation marks, or question of ours", *data],
+        ["", "claim of the paper, in quotation marks, or question of ours", *heads],
         [
             [", ".join(links), words, *(marks_of.get(name, "") for name in data)]
             for words, links, marks_of in lines
