@@ -117,16 +117,12 @@ def extreme_gradients(mechanism: Mechanism, seed: int) -> list[Floats]:
 
 
 def list_reports(mechanism: FiniteMechanism, seed: int) -> list[tuple[int | None, list[Report]]]:
-    """All reports of `mechanism`; if they contain a seed, all reports of each of a few seeds."""
-    if not carries_seed(mechanism):
+    """All reports of `mechanism`; if they contain a seed, which is then the first word that the
+    phone draws, all reports of each of a few seeds."""
+    if "seed" not in inspect.signature(mechanism.outputs).parameters:
         return [(None, list(mechanism.outputs()))]
     words = KeyedBits(seed, purpose="seeds").words(SEEDS).tolist()
     return [(word, list(mechanism.outputs(seed=word))) for word in words]  # type: ignore[call-arg]
-
-
-def carries_seed(mechanism: Mechanism) -> bool:
-    """Whether reports contain a random seed; it is then the first word that the phone draws."""
-    return "seed" in inspect.signature(mechanism.outputs).parameters
 
 
 def _law_by_listing(mechanism: FiniteMechanism, gradients: Sequence[Floats], seed: int) -> ExactLaw:
@@ -370,12 +366,11 @@ def draws(
     n_different = len({*first[: _n_choosing(n_reports)], *second[: _n_choosing(n_reports)]})
     losses = None
     if n_different > _DIFFERENT * 2 * _n_choosing(n_reports):
-        losses = (_losses(mechanism, sides[0], pair), _losses(mechanism, sides[1], pair))
+        of_first, of_second = (
+            np.array([_loss(mechanism, each, pair) for each in reports]) for reports in sides
+        )
+        losses = of_first, of_second
     return Draws(first, second, losses)
-
-
-def _losses(mechanism: Mechanism, reports: Sequence[Report], pair: tuple[Floats, Floats]) -> Floats:
-    return np.array([_loss(mechanism, each, pair) for each in reports])
 
 
 def _loss(mechanism: Mechanism, report: Report, pair: tuple[Floats, Floats]) -> float:

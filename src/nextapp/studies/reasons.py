@@ -41,8 +41,10 @@ def explain(asked: OwnHistory, launch: int | None, n: int) -> dict[str, Any]:
     names = list(numbers)
     own = list(dict.fromkeys(numbers[app] for app, *_ in launches))
     reasons = habits.explain(own, moment + zone)
-    if not asked.timed:
-        reasons = [_without_times(reason) for reason in reasons]
+    if not asked.timed:  # times were made up
+        for reason in reasons:
+            for name in _OF_TIMES:
+                reason.evidence.pop(name, None)
     places = {names[reason.app]: place for place, reason in enumerate(reasons, 1)}
     return {
         "n_launches": len(launches),
@@ -67,12 +69,6 @@ def explain(asked: OwnHistory, launch: int | None, n: int) -> dict[str, Any]:
 
 def _local(clock: float, zone: int) -> str:
     return datetime.fromtimestamp(clock, timezone(timedelta(seconds=zone))).isoformat()
-
-
-def _without_times(reason: Reason) -> Reason:
-    """The reason without evidence that rests on times: they were made up."""
-    evidence = {name: seen for name, seen in reason.evidence.items() if name not in _OF_TIMES}
-    return reason._replace(evidence=evidence)
 
 
 def words(reason: Reason, last: str) -> str:
