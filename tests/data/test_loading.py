@@ -532,7 +532,7 @@ def test_a_folder_is_no_log(tmp_path: Path) -> None:
             ],
         ),
         ("user_id,timestamp,app_name", {"user_column": "usr"}, ["None is 'usr'"]),
-        ("a,1,x", {}, ["If the file has no header line, add one", "--app-column"]),
+        ("a,1,x", {}, ["If it has no header line, add one", "--app-column"]),
         (",".join(f"c{i}" for i in range(99)), {}, ["and 87 more"]),
     ],
 )

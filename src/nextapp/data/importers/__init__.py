@@ -76,7 +76,8 @@ class Imported:
 
 def list_formats() -> str:
     """The known formats, for a message about an unknown file."""
-    return "; ".join(form.looked_for for form in FORMATS)
+    formats = "; ".join(form.looked_for for form in FORMATS)
+    return f"{formats}; CSV or JSON lines with timestamp and app_name"
 
 
 def known_format(content: Content) -> Format | None:

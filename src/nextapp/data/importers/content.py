@@ -551,11 +551,9 @@ def positions(header: list[str], file: str, columns: Columns) -> dict[str, int]:
         if len(missing) >= 2 and file != THE_FRAME:
             from nextapp.data.importers import list_formats  # which imports this module
 
-            remedies.append("If the file has no header line, add one.")
-            remedies.append(
-                f"It is not an export of a device either. Looked for: {list_formats()}."
-            )
-        raise UnreadableLog(f"{file}: the columns are {list_names(header)}. {' '.join(remedies)}")
+            remedies.append(f"If it has no header line, add one. Looked for: {list_formats()}.")
+        what = "not recognised: the columns" if len(missing) > 1 else "the columns"
+        raise UnreadableLog(f"{file}: {what} are {list_names(header)}. {' '.join(remedies)}")
     if len(set(found.values())) < len(found):
         got = list_names(header[place] for place in found.values())
         raise UnreadableLog(
