@@ -38,7 +38,7 @@ SMALLER = {
 PARSED = {
     "demo", "open", "reproduce", "serve", "issue", "play-phones", "admin roll-back",
     "admin close-round", "admin expel", "flower", "flower up", "flower superlink",
-    "flower gateway", "flower run", "flower register", "flower node-key",
+    "flower gateway", "flower run", "flower register",
 }  # fmt: skip
 ORDER = ("train", "predict")  # what one writes and another reads
 

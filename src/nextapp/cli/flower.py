@@ -224,16 +224,6 @@ def run(
         _say(f"{count(coordinator.round, 'round')} over.")
 
 
-@app.command("node-key", extra="flower", epilog="nextapp flower node-key node")
-@click.argument("path", type=FILE, metavar="FILE", help="The private key file to write.")
-def node_key_files(path: Path) -> None:
-    """Make the key pair of a node; register the .pub file."""
-    from nextapp.server.certificates import node_key
-
-    private, public = node_key(path)
-    _say(f"{private} stays on the node; register {public}")
-
-
 @app.command(
     extra="flower",
     epilog="nextapp flower register node.pub gateway-1 --superlink 127.0.0.1:9092 --ca ca.pem",
