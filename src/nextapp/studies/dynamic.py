@@ -77,13 +77,13 @@ class DynamicExperiment:
     Full is always run.
 
     The clip is the median length of the gradients of public synthetic phones, for each kind of
-    ball. ``pretraining`` is not private; on all data, as the authors did, it also
-    leaks the future (PAPER.md, R20). ``start``: PAPER.md, R21. ``update_rate`` is of the steps on Q
-    after pre-training, plain gradient descent, eq. (11). From several ``rates`` one is chosen for
-    every mechanism and control: the users are split into two halves, and each half is measured at
-    the rate that was best on the other; where that is the smallest or the largest, rates beyond it
-    are tried too (`WIDENINGS`). ``window`` is the t of the paper's H_u^(t). Seeds change the
-    initial Q and p and all random bits, not the log.
+    ball. ``pretraining`` is not private; on all data, as the authors did, it also leaks the future
+    (PAPER.md, R20). ``start``: PAPER.md, R21. ``update_rate`` is of the steps on Q after
+    pre-training, plain gradient descent, eq. (11). From several ``rates`` one is chosen for every
+    mechanism and control: the users are split into two halves, and each half is measured at the
+    rate that was best on the other; where that is the smallest or the largest, rates beyond it are
+    tried too (`WIDENINGS`). ``window`` is the t of the paper's H_u^(t). Seeds change the initial Q
+    and p and all random bits, not the log.
     """
 
     data: str

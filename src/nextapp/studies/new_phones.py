@@ -55,11 +55,9 @@ _CROWD = "How the crowd is learnt"  # a heading of options
 class NewPhoneStudy:
     """What to measure.
 
-    ``new`` is the share of users held out as new phones, in ``draws`` random draws. With synthetic
-    data the whole fleet is the crowd and the new phones are additional ones, in one draw: the same
-    share, but at most ``at_most``. If ``copies`` > 0, the crowd is a fleet of this size, made of
-    equally many copies of each phone. The sum of the
-    reports of copies is drawn in one step; all others are simulated one by one, bit by bit.
+    With synthetic data the whole fleet is the crowd and the new phones are additional ones, in one
+    draw. A fleet of ``copies`` has equally many of each phone; the sum of their reports is drawn in
+    one step, all others are simulated one by one, bit by bit.
     """
 
     data: str
