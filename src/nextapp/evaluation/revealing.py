@@ -407,7 +407,20 @@ def ranks_without_last(
     return better, equal
 
 
-@loop(seconds=lambda predictions, competes, *_: 1e-6 * len(competes))
+def _ranks_by_numpy(
+    predictions: Predictions, competes: Mask, scores: Floats
+) -> tuple[Indices, Indices, bool]:
+    better, equal = np.zeros((2, len(predictions.user)), np.intp)
+    finite = bool(np.isfinite(scores[competes]).all())
+    for n in np.flatnonzero(competes[predictions.cell + predictions.target]):
+        cells = slice(predictions.cell[n], predictions.cell[n] + predictions.width[n])
+        score, own = scores[cells], scores[predictions.cell[n] + predictions.target[n]]
+        better[n] = np.count_nonzero(competes[cells] & (score > own))
+        equal[n] = np.count_nonzero(competes[cells] & (score == own))
+    return better, equal, finite
+
+
+@loop(seconds=lambda predictions, *_: 1.5e-5 * len(predictions.user), plain=_ranks_by_numpy)
 def ranks(
     predictions: Predictions, competes: Mask, scores: Floats
 ) -> tuple[Indices, Indices, bool]:
