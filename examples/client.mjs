@@ -879,12 +879,12 @@ async function checkContinues(server, broadcast, state, now) {
   const { held, refusedSince } = state.values;
   const ahead = broadcast.round - held.round;
   const inReach = ahead > 0 && ahead <= 1 << 20;
-  let told = continues(broadcast.history, held);
-  if (told === null && inReach) {
+  let continued = continues(broadcast.history, held);
+  if (continued === null && inReach) {
     const listed = await allDigests(server, held.round, broadcast.round);
-    told = continuesBy(listed, broadcast.history.chain, held);
+    continued = continuesBy(listed, broadcast.history.chain, held);
   }
-  if (inReach && told) return;
+  if (inReach && continued) return;
   if (refusedSince !== null && now - refusedSince > 7 * DAY) return; // it may have been restored from a backup
   if (refusedSince === null) state.keep({ refusedSince: now });
   throw new Error(

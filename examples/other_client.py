@@ -148,12 +148,12 @@ def continues(history: dict, held: dict) -> bool | None:
 def check_continues(new: dict, held: dict, digests: Callable[[int, int], list[list]]) -> None:
     """`digests` asks for those of all broadcasts between: for a phone that was away for long."""
     in_reach = 0 < new["round"] - held["round"] <= 1 << 20
-    told = continues(new["history"], held)
-    if told is None and in_reach:
+    continued = continues(new["history"], held)
+    if continued is None and in_reach:
         listed = digests(held["round"], new["round"])
         listed = [each for each in listed if each[0] < new["round"]]
-        told = continues({**new["history"], "digests": listed}, held)
-    if not (in_reach and told):
+        continued = continues({**new["history"], "digests": listed}, held)
+    if not (in_reach and continued):
         raise ValueError(
             f"round {new['round']} does not continue round {held['round']} as it was seen here"
         )

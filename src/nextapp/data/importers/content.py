@@ -113,10 +113,10 @@ def find_encoding(data: bytes) -> str:
     return "cp1252"
 
 
-def is_month_first_in(dates: Iterable[str], told: DateOrder | None, name: str) -> bool:
-    """Whether M/D/Y is meant, by what the reader was told, else by the dates; never guessed."""
-    if told is not None:
-        return told == "month/day"
+def is_month_first_in(dates: Iterable[str], given: DateOrder | None, name: str) -> bool:
+    """Whether M/D/Y is meant, by the ``given`` order, else by the dates; never guessed."""
+    if given is not None:
+        return given == "month/day"
     dates = list(dates)
     found = is_month_first(dates)
     if found is None:
@@ -134,7 +134,7 @@ class Content:
 
     Text may be in any of the encodings of `find_encoding`; invalid bytes are replaced. Nothing is
     written: a database is opened in memory. ``most_bytes`` holds for the unpacked content as well,
-    ``most_events`` for the rows of a query. ``dates`` is the order that its dates have, if told.
+    ``most_events`` for the rows of a query. ``dates`` is the order that its dates have.
     ``notes`` say what beside the file was not read.
     """
 
@@ -510,11 +510,11 @@ def table_of_header(line: bytes, file: str, columns: Columns) -> TextTable:
     return TextTable(file, kind, tuple(names), found, separator, True)
 
 
-def with_order(rows: Iterable[Row], table: TextTable, told: DateOrder | None) -> TextTable:
+def with_order(rows: Iterable[Row], table: TextTable, given: DateOrder | None) -> TextTable:
     """The table with the order of day and month in the dates of its rows."""
     times = (str(row.time) for row in rows if row.problem is None)
     dates = filter(_SLASHED.match, times)
-    return replace(table, month_first=is_month_first_in(dates, told, table.file))
+    return replace(table, month_first=is_month_first_in(dates, given, table.file))
 
 
 def has_dates(lines: Sequence[bytes]) -> bool:

@@ -93,7 +93,7 @@ def launches_of(
     out: Counter[str] = Counter()
     out_by_name: Counter[str] = Counter()
     packages = {event.app: event.package for events in by_user.values() for event in events}
-    told = rows_about_apps(packages)
+    about_apps = rows_about_apps(packages)
     where = "this machine's time zone" if zone is None else f"the time zone {zone}"
     n_turned = n_same = 0
     is_local = any(isinstance(event.when, datetime) for event in found.events)
@@ -108,16 +108,16 @@ def launches_of(
             for app in {each.app for each in timed}
         }
         if not found.changes_only:
-            rows = [each for each in timed if each.app not in told]
+            rows = [each for each in timed if each.app not in about_apps]
             rows = [each for each in rows if kinds[each.app] in ("", "events")]
             kinds |= dict.fromkeys(screen_rows(rows), "events")
-        kinds |= dict.fromkeys(told, "events")
+        kinds |= dict.fromkeys(about_apps, "events")
         before = None
         for seen in timed:
             kind = kinds[seen.app]
             if kind:
                 out[kind] += 1
-                out_by_name[told.get(seen.app, seen.app)] += 1
+                out_by_name[about_apps.get(seen.app, seen.app)] += 1
                 if kind == "home":
                     before = None
             elif found.changes_only and seen.app == before:
