@@ -456,7 +456,11 @@ def shown(port: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "command", [["serve"], ["flower", "gateway", "--superlink", "127.0.0.1:1", "--insecure"]]
+    "command",
+    [
+        ["serve"],
+        ["flower", "gateway", "--superlink", "127.0.0.1:1", "--ca", "ca.pem", "--node-key", "node"],
+    ],
 )
 def test_files_that_are_no_certificate_are_refused_and_leave_no_folder(tmp_path, command):
     _, cert, key = certificates.development(tmp_path / "tls")

@@ -90,7 +90,8 @@ def test_a_gateway_without_its_vault_or_with_a_damaged_one_does_not_start(tmp_pa
         other.commit()
     command = [
         sys.executable, "-m", "nextapp", "flower", "gateway", "--data", str(tmp_path),
-        "--superlink", "127.0.0.1:1", "--insecure", "--port", "0", "--operator", "off",
+        "--superlink", "127.0.0.1:1", "--ca", "ca.pem", "--node-key", "node", "--port", "0",
+        "--operator", "off",
     ]  # fmt: skip
     found = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert found.returncode == 1

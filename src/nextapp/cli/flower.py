@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -22,35 +22,16 @@ from nextapp.cli.serve import (
     resolve,
     when_rounds_end,
 )
-from nextapp.server.flower.gateway_rounds import Pace
+from nextapp.server.flower.gateway_rounds import Link, Pace
 from nextapp.server.folders import VaultOptions
 from nextapp.server.issuing import KeyRules
 from nextapp.settings import count, setting
-
-if TYPE_CHECKING:
-    from nextapp.server.flower.launching import Link
 
 app = Group(
     "flower",
     epilog="nextapp flower up --data regions --gateways 2 --goal 200",
     help="Run gateways in several regions, joined by Flower.",
 )
-
-
-@dataclass(frozen=True)
-class LinkOptions:
-    """The SuperLink that a gateway or the coordinator talks to."""
-
-    superlink: str = setting(text="The SuperLink.", metavar="HOST:PORT")
-    ca: Path | None = setting(None, "CA certificate of the SuperLink, PEM.")
-    insecure: bool = setting(False, "Plain HTTP, for loopback and tests only.")
-
-    def link(self) -> Link:
-        from nextapp.server.flower.launching import Link
-
-        if self.insecure == (self.ca is not None):
-            raise ValueError("give either --ca for the SuperLink, or --insecure.")
-        return Link(self.superlink, self.ca)
 
 
 @dataclass(frozen=True)
@@ -69,7 +50,6 @@ class Course:
     "--data", type=FOLDER, required=True, help="Folder for all files; created if it is not there."
 )
 @option("--gateways", type=click.IntRange(min=1), default=2, help="Number of gateways.")
-@option("--tls", is_flag=True, help="TLS and node authentication, with keys made here.")
 @option(
     "--port",
     type=int,
@@ -82,7 +62,6 @@ class Course:
 def up(
     data: Path,
     gateways: int,
-    tls: bool,
     port: int,
     course: Course,
     keys: KeyRules,
@@ -100,10 +79,9 @@ def up(
         coordinator = data / "coordinator"
         _, made = create_or_resume(coordinator, *resolve(given, coordinator))
         loopback = Loopback(
-            data, n_gateways=gateways, tls=tls, port=port, **vars(course), say=_say,
+            data, n_gateways=gateways, port=port, **vars(course), say=_say,
             gateway_options=[f"--{n.replace('_', '-')}={v}" for n, v in vars(keys).items()],
         )  # fmt: skip
-        trust = f" --ca {loopback.authority}" if loopback.authority else ""
         with loopback:
             _say(
                 f"phones report by {made.mechanism} with ε = {made.epsilon:g} a round; "
@@ -112,7 +90,7 @@ def up(
             for name, url in zip(loopback.ports, loopback.urls, strict=True):
                 _say(
                     f"  {url}  codes for its phones: nextapp enrol-code {data / name} --uses 10\n"
-                    f"      phones to try: nextapp play-phones --server {url}{trust} --phones 100 "
+                    f"      phones to try: nextapp play-phones --server {url} --phones 100 "
                     f"--rounds {keys.reports_per_period} --data {data / name}"
                 )
             _say(f"  what every process says is in {loopback.processes.logs}")
@@ -125,29 +103,27 @@ class SuperLinkOptions:
     """Where a SuperLink listens, and its certificate."""
 
     data: Path = setting(text="Folder for Flower's state.", metavar="FOLDER")
+    ca: Path = setting(text="CA certificate of the SuperLink, PEM.")
+    cert: Path = setting(text="TLS certificate of the SuperLink, PEM.")
+    key: Path = setting(text="Private key of the certificate, PEM.")
     host: str = setting("127.0.0.1", "Address to listen on.")
     port: int = setting(9092, "Port to listen on.")
-    ca: Path | None = setting(None, "CA certificate of the SuperLink, PEM.")
-    cert: Path | None = setting(None, "TLS certificate of the SuperLink, PEM.")
-    key: Path | None = setting(None, "Private key of the certificate, PEM.")
-    insecure: bool = setting(False, "Plain HTTP, for loopback and tests only.")
 
 
-@app.command(extra="flower", epilog="nextapp flower superlink --data link --insecure")
+@app.command(
+    extra="flower",
+    epilog="nextapp flower superlink --data link --ca ca.pem --cert cert.pem --key key.pem",
+)
 @options_of(SuperLinkOptions, "asked")
 def superlink(asked: SuperLinkOptions) -> None:
-    """Run a SuperLink that connects to nobody; with TLS, nodes authenticate by their keys.
+    """Run a SuperLink that connects to nobody; nodes authenticate by their keys.
 
     Keep its port private: whoever reaches it can start runs. docs/federation-flower.md shows a
     proxy that lets nodes through and nothing else.
     """
     from nextapp.server.flower import launching
 
-    files = None
-    if not asked.insecure:
-        if asked.ca is None or asked.cert is None or asked.key is None:
-            raise ValueError("a SuperLink needs --ca, --cert and --key, or --insecure.")
-        files = launching.ServerFiles(asked.ca, asked.cert, asked.key)
+    files = asked.ca, asked.cert, asked.key
     environment = launching.environment(asked.data)
     command = launching.superlink(asked.host, asked.port, asked.data / "state.db", files)
     os.execve(command[0], command, environment)
@@ -155,19 +131,20 @@ def superlink(asked: SuperLinkOptions) -> None:
 
 @app.command(
     extra="flower",
-    epilog="nextapp flower gateway --data gateway-1 --superlink 127.0.0.1:9092 --insecure",
+    epilog="nextapp flower gateway --data gateway-1 --superlink a.example:443 --ca ca.pem "
+    "--node-key node",
 )
 @option("--data", type=FOLDER, required=True, help="Folder of this gateway's vault.")
-@options_of(LinkOptions, "superlink")
+@options_of(Link, "link")
 @options_of(ListenOptions, "listen")
-@option("--node-key", type=FILE, help="Private key that authenticates this node.")
+@option("--node-key", type=FILE, required=True, help="Private key that authenticates this node.")
 @options_of(VaultOptions, "vault")
 @refusals_in_log
 def gateway(
     data: Path,
-    superlink: LinkOptions,
+    link: Link,
     listen: ListenOptions,
-    node_key: Path | None,
+    node_key: Path,
     vault: VaultOptions,
 ) -> None:
     """Run a gateway for phones, and the SuperNode that joins it to the others."""
@@ -176,7 +153,6 @@ def gateway(
     from nextapp.server.folders import lock_folder, open_gateway_vault
     from nextapp.server.gateway import Gateway
 
-    link = superlink.link()
     listen.certificate()  # refused: no folder is left behind
     sockets = listen.sockets()
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -186,21 +162,21 @@ def gateway(
         supernode(data, link, free_port(), node_key),
     ):
         gateway = Gateway(kept, vault.limits(), one_of_many=True)
-        listen.serve(gateway, sockets, lambda url: f"{url}, joined to {link.address}")
+        listen.serve(gateway, sockets, lambda url: f"{url}, joined to {link.superlink}")
 
 
 @app.command(
     extra="flower",
-    epilog="nextapp flower run --data coordinator --superlink 127.0.0.1:9092 --insecure",
+    epilog="nextapp flower run --data coordinator --superlink 127.0.0.1:9092 --ca ca.pem",
 )
 @option("--data", type=FOLDER, required=True, help="The coordinator; created if it is not there.")
-@options_of(LinkOptions, "superlink")
+@options_of(Link, "link")
 @options_of(Pace, "pace")
 @options_of(Course, "course")
 @federation_options
 def run(
     data: Path,
-    superlink: LinkOptions,
+    link: Link,
     pace: Pace,
     course: Course,
     given: dict[str, Any],
@@ -211,7 +187,6 @@ def run(
         from nextapp.server.flower.launching import Processes, Run, end_members
         from nextapp.server.folders import create_or_resume
 
-        link = superlink.link()
         create_or_resume(data, *resolve(given, data))
         end_members(data)  # what a supervisor that was killed has left
         with Processes(data) as processes:
@@ -230,13 +205,13 @@ def run(
 )
 @click.argument("public_key", type=FILE, metavar="PUB", help="A node's .pub file.")
 @click.argument("name", help="Name of the node.")
-@options_of(LinkOptions, "superlink")
+@options_of(Link, "link")
 @option("--data", type=FOLDER, default=Path("operator"), help="Folder for Flower's own settings.")
-def register(public_key: Path, name: str, superlink: LinkOptions, data: Path) -> None:
+def register(public_key: Path, name: str, link: Link, data: Path) -> None:
     """Register a node's public key at a SuperLink."""
     from nextapp.server.flower import launching
 
-    launching.connect(data, superlink.link())
+    launching.connect(data, link)
     command = launching.register(public_key, name)
     environment = launching.environment(data)
     os.execve(command[0], command, environment)

@@ -24,7 +24,7 @@ def main() -> None:
     (data / "coordinator").mkdir(parents=True)
     create_or_resume(data / "coordinator", SETTINGS, APPS)
     pace = Pace(gateways=2, poll=1.0)
-    with Loopback(data, n_gateways=2, tls=True, rounds=1, pace=pace) as federation:
+    with Loopback(data, n_gateways=2, rounds=1, pace=pace) as federation:
         stranger = subprocess.Popen(
             launching.supernode_command(
                 federation.link, launching.free_port(), data, node_key(data / "stranger")[0]
@@ -34,7 +34,7 @@ def main() -> None:
         for url, name, numbers in zip(
             federation.urls, federation.ports, (range(5), range(5, 10)), strict=True
         ):
-            region = Region(url, data / name, numbers, federation.authority)
+            region = Region(url, data / name, numbers)
             region.report(region.broadcast(0))
         if not federation.wait(300):
             sys.exit(f"the round was not played:\n{federation.processes.said('run')}")

@@ -18,6 +18,7 @@ from regions import APPS, SETTINGS, Region
 from nextapp.server.certificates import development, node_key
 from nextapp.server.federation import checkpoints
 from nextapp.server.flower import launching
+from nextapp.server.flower.gateway_rounds import Link
 from nextapp.server.flower.launching import Processes
 
 pytest.importorskip("flwr", reason="Flower has an environment of its own: make flower")
@@ -94,7 +95,7 @@ def status(ca, port, path, method="POST"):
 def control(folder, ca, port, *command):
     """A command of Flower's own command line against the SuperLink at this port."""
     home = folder / f"operator-{port}"
-    launching.connect(home, launching.Link(f"localhost:{port}", ca))
+    launching.connect(home, Link(f"localhost:{port}", ca))
     tool = str(Path(sys.executable).parent / "flwr")
     return subprocess.run(
         [tool, *map(str, command)],

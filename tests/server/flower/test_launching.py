@@ -23,6 +23,7 @@ from nextapp.server.certificates import development, node_key
 from nextapp.server.flower import launching
 from nextapp.server.flower.launching import Processes, end_members, members
 
+LINK = ["--superlink", "127.0.0.1:1", "--ca", "ca.pem"]
 LINUX = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 
 
@@ -50,15 +51,12 @@ def test_what_flower_would_send_is_off_whatever_the_environment_says(tmp_path, m
 
 
 @pytest.mark.usefixtures("tools")
-def test_a_superlink_demands_keys_of_its_nodes_unless_it_is_insecure(tmp_path):
-    files = launching.ServerFiles(*(tmp_path / name for name in ("ca", "cert", "key")))
+def test_a_superlink_demands_keys_of_its_nodes(tmp_path):
+    files = tuple(tmp_path / name for name in ("ca", "cert", "key"))
     safe = launching.superlink("127.0.0.1", 9092, tmp_path / "state.db", files)
-    plain = launching.superlink("127.0.0.1", 9092, tmp_path / "state.db")
     assert "--enable-supernode-auth" in safe
     assert "--insecure" not in safe
-    assert "--insecure" in plain
-    for command in (safe, plain):
-        assert "--disable-runtime-dependency-installation" in command
+    assert "--disable-runtime-dependency-installation" in safe
 
 
 def test_the_bundle_has_no_code_and_asks_for_nothing_to_be_installed(tmp_path):
@@ -74,7 +72,7 @@ def test_the_bundle_has_no_code_and_asks_for_nothing_to_be_installed(tmp_path):
 def test_without_flower_the_pip_line_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(ModuleNotFoundError, match=r"install nextapp\[flower\] \(docs/install.md\)"):
-        launching.superlink("127.0.0.1", 9092, tmp_path / "state.db")
+        launching.register(tmp_path / "node.pub", "north")
 
 
 def test_a_node_key_is_an_openssh_key_that_only_its_owner_reads(tmp_path):
@@ -157,8 +155,8 @@ def _runs(pid):
     "command",
     [
         ["up", "--learn", "seqmf", "--apps", "9"],
-        ["run", "--superlink", "127.0.0.1:1", "--insecure", "--learn", "seqmf", "--apps", "9"],
-        ["gateway", "--superlink", "127.0.0.1:1", "--insecure", "--host", "192.0.2.1"],
+        ["run", *LINK, "--learn", "seqmf", "--apps", "9"],
+        ["gateway", *LINK, "--node-key", "node", "--host", "192.0.2.1"],
     ],
     ids=lambda command: command[0],
 )

@@ -70,12 +70,12 @@ def test_patience_costs_a_lost_gateways_reports_of_that_round_and_it_is_back_for
     create_or_resume(data / "coordinator", SETTINGS, APPS)
     pace = Pace(gateways=2, poll=12.0, patience=30.0)
     federation = Loopback(
-        data, n_gateways=2, tls=True, rounds=2, pace=pace, say=said.append,
+        data, n_gateways=2, rounds=2, pace=pace, say=said.append,
         gateway_options=("--reports-per-period", "2"),
     )  # fmt: skip
     with federation:
         first, second = (
-            Region(url, data / name, numbers, federation.authority)
+            Region(url, data / name, numbers)
             for url, name, numbers in zip(
                 federation.urls, federation.ports, (range(8), range(8, 13)), strict=True
             )

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from nextapp.privacy import requested_mechanism
@@ -131,6 +132,14 @@ class Post(Protocol):
     def answers(self) -> Iterable[tuple[int, Answer | str]]:
         """What has come back since the last call; words where a gateway has refused or is lost."""
         ...
+
+
+@dataclass(frozen=True)
+class Link:
+    """The SuperLink that a gateway or the coordinator talks to; always by TLS."""
+
+    superlink: str = setting(text="The SuperLink.", metavar="HOST:PORT")
+    ca: Path = setting(text="CA certificate of the SuperLink, PEM.")
 
 
 @dataclass(frozen=True)

@@ -35,13 +35,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
 
 from nextapp import __version__
 from nextapp.randomness import SystemBits, below
 from nextapp.server import certificates
 from nextapp.server.federation import checkpoints, round_of
-from nextapp.server.flower.gateway_rounds import Pace
+from nextapp.server.flower.gateway_rounds import Link, Pace
 from nextapp.server.folders import lock_folder
 
 LOG = logging.getLogger("nextapp.supernode")
@@ -65,21 +64,6 @@ SAID = "rounds.log"
 HOST = "127.0.0.1"
 
 
-class ServerFiles(NamedTuple):
-    """What a TLS server is started with: the CA that vouches for it, its certificate, its key."""
-
-    authority: Path
-    certificate: Path
-    key: Path
-
-
-class Link(NamedTuple):
-    """Where a SuperLink is, and the CA file that vouches for it; None for plain HTTP."""
-
-    address: str
-    authority: Path | None = None
-
-
 def environment(home: Path) -> dict[str, str]:
     """The environment of a Flower process; `home` keeps what it stores, apart from all others.
 
@@ -97,37 +81,31 @@ def environment(home: Path) -> dict[str, str]:
     }
 
 
-def superlink(host: str, port: int, database: Path, files: ServerFiles | None = None) -> list[str]:
-    """The command of a SuperLink; with certificates it also demands that nodes prove themselves."""
-    command = [
+def superlink(host: str, port: int, database: Path, files: tuple[Path, Path, Path]) -> list[str]:
+    """The command of a SuperLink, which demands that nodes prove themselves.
+
+    Files: the CA that vouches for it, its certificate, its key.
+    """
+    authority, certificate, key = files
+    return [
         _tool("flower-superlink"),
         *("--host", host, "--port", str(port), "--database", str(database)),
         "--disable-runtime-dependency-installation",
-    ]
-    if files is None:
-        return [*command, "--insecure"]
-    return [
-        *command,
-        *("--ssl-ca-certfile", str(files.authority)),
-        *("--ssl-certfile", str(files.certificate)),
-        *("--ssl-keyfile", str(files.key)),
+        *("--ssl-ca-certfile", str(authority)),
+        *("--ssl-certfile", str(certificate)),
+        *("--ssl-keyfile", str(key)),
         "--enable-supernode-auth",
     ]
 
 
-def supernode_command(
-    link: Link, runtime_port: int, data: Path, key: Path | None = None
-) -> list[str]:
+def supernode_command(link: Link, runtime_port: int, data: Path, key: Path) -> list[str]:
     """The command of the SuperNode beside the gateway that keeps its vault in `data`."""
-    command = [
+    return [
         _tool("flower-supernode"),
-        *("--superlink", link.address, "--host", "127.0.0.1", "--port", str(runtime_port)),
+        *("--superlink", link.superlink, "--host", "127.0.0.1", "--port", str(runtime_port)),
         *("--node-config", f"data={json.dumps(str(data.resolve()))}"),
+        *("--root-certificates", str(link.ca), "--auth-supernode-private-key", str(key)),
     ]
-    if link.authority is None:
-        return [*command, "--insecure"]
-    command += ["--root-certificates", str(link.authority)]
-    return command if key is None else [*command, "--auth-supernode-private-key", str(key)]
 
 
 def register(public_key: Path, name: str) -> list[str]:
@@ -144,14 +122,10 @@ def run(bundle: Path, settings: Mapping[str, str | int | float]) -> list[str]:
 def connect(home: Path, link: Link) -> None:
     """Name the SuperLink that `register` and `run` talk to, in the `home` they are started with."""
     home.mkdir(parents=True, exist_ok=True)
-    how = (
-        "insecure = true"
-        if link.authority is None
-        else f"root-certificates = {json.dumps(str(link.authority.resolve()))}"
-    )
     (home / "config.toml").write_text(
         f"[superlink]\ndefault = {json.dumps(CONNECTION)}\n\n[superlink.{CONNECTION}]\n"
-        f"address = {json.dumps(link.address)}\n{how}\n",
+        f"address = {json.dumps(link.superlink)}\n"
+        f"root-certificates = {json.dumps(str(link.ca.resolve()))}\n",
         encoding="utf-8",
     )
 
@@ -325,7 +299,7 @@ def end_members(folder: Path) -> int:
 
 
 @contextmanager
-def supernode(data: Path, link: Link, runtime_port: int, key: Path | None) -> Iterator[Processes]:
+def supernode(data: Path, link: Link, runtime_port: int, key: Path) -> Iterator[Processes]:
     """The SuperNode of the gateway in `data`, for as long as the block lasts.
 
     After a kill the SuperLink refuses the same key for up to a minute: it is started until it is
@@ -439,7 +413,6 @@ class Loopback:
         data: Path,
         *,
         n_gateways: int = 2,
-        tls: bool = False,
         port: int = 0,
         rounds: int = 0,
         skip_to: int = 0,
@@ -450,11 +423,8 @@ class Loopback:
         self.data = data.resolve()
         self._say = say
         self._gateway_options = tuple(gateway_options)
-        self._files: ServerFiles | None = None
-        if tls:
-            self._files = ServerFiles(*certificates.development(self.data / "tls"))
-        self.authority = self._files and self._files.authority  # what phones must trust
-        self.link = Link(f"{HOST}:{free_port()}", self.authority)
+        self._files = certificates.development(self.data / "tls")
+        self.link = Link(f"{HOST}:{free_port()}", self._files[0])
         names = [f"gateway-{number}" for number in range(1, n_gateways + 1)]
         self.ports = {
             name: port + place if port else free_port() for place, name in enumerate(names)
@@ -473,15 +443,14 @@ class Loopback:
 
     @property
     def urls(self) -> list[str]:
-        scheme = "http" if self.authority is None else "https"
-        return [f"{scheme}://{HOST}:{port}" for port in self.ports.values()]
+        return [f"http://{HOST}:{port}" for port in self.ports.values()]
 
     def __enter__(self) -> Loopback:
         n_left = end_members(self.data)
         if n_left:
             self._say(f"ended {n_left} processes that were left from before.")
         try:
-            home, link_port = self.data / "superlink", int(self.link.address.rpartition(":")[2])
+            home, link_port = self.data / "superlink", int(self.link.superlink.rpartition(":")[2])
             command = superlink(HOST, link_port, home / "state.db", self._files)
             self._start("superlink", command, home, link_port)
             for name, port in self.ports.items():
@@ -512,25 +481,19 @@ class Loopback:
         return False
 
     def _gateway(self, name: str) -> list[str]:
-        command = [
+        return [
             *(sys.executable, "-m", "nextapp", "flower", "gateway"),
-            *("--data", str(self.data / name), "--superlink", self.link.address),
+            *("--data", str(self.data / name), "--superlink", self.link.superlink),
             *("--host", HOST, "--port", str(self.ports[name]), "--operator", f"{HOST}:0"),
             *self._gateway_options,
-        ]
-        if self._files is None:
-            return [*command, "--insecure"]
-        return [
-            *command,
-            *("--ca", str(self._files.authority)),
+            *("--ca", str(self.link.ca)),
             *("--node-key", str(certificates.node_key(self.data / "tls" / name)[0])),
-            *("--cert", str(self._files.certificate), "--key", str(self._files.key)),
         ]
 
     def _register(self, name: str) -> None:
         """Make a gateway's key known, once in the life of the SuperLink's database."""
         done = self.data / "superlink" / f"registered-{name}"
-        if self._files is None or done.exists():
+        if done.exists():
             return
         public = certificates.node_key(self.data / "tls" / name)[1]
         subprocess.run(
