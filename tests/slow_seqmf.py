@@ -9,7 +9,7 @@ from nextapp import model
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import seqmf
 from nextapp.evaluation.seqmf import build_learner
-from nextapp.learners import RoundSum, run_rounds
+from nextapp.learners import run_rounds
 from nextapp.phone.core import PhoneCore
 from nextapp.predictors.training import Training
 from nextapp.progress import silent
@@ -51,7 +51,7 @@ def train(
     server = build_learner(training, n_apps, seed)
     plain, vectors = server.mechanism, [np.zeros(0)] * len(phones)
 
-    def report(broadcast: Broadcast) -> RoundSum:
+    def report(broadcast: Broadcast) -> np.ndarray:
         reports = []
         for number, phone in enumerate(phones):
             phone.take(broadcast)
@@ -60,7 +60,7 @@ def train(
             bits = KeyedBits(seed, number, broadcast.round, "report")
             gradient = gradient_with(phone.history, broadcast, vectors[number])
             reports.append(plain.encode(gradient, bits, broadcast.round))
-        return RoundSum(plain.total(plain.decode(reports), len(reports)))
+        return plain.total(plain.decode(reports), len(reports))
 
     run_rounds(server, report, training.rounds, silent)
     for phone in phones:

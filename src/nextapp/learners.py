@@ -10,7 +10,7 @@ appear by themselves.
     Q := Q − β ∂L/∂Q,   ∂L/∂Q ≈ Σ_{u in U_b} F(u) + λ Q          eqs. (11), (13)
 
 With a privacy mechanism the sum is its estimate of the mean times the number of reports
-(PAPER.md, R6). The optimisers: plain descent, momentum, Adam.
+(PAPER.md, R6). The optimisers: plain descent, Adam.
 
 A learner is its `LearnerState` and nothing else: `state` gives it, `restore` of each class
 continues from it. `write_checkpoint` and `read_checkpoint` are the one way to and from a disk.
@@ -24,7 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -143,17 +143,6 @@ def sgd(rate: float) -> Optimiser:
     )
 
 
-def momentum(rate: float, decay: float = 0.9) -> Optimiser:
-    """SGD with momentum (Qian 1999): v := decay v + gradient, Q := Q − rate v."""
-    _check_rate(rate)
-
-    def step(old: Floats, gradient: Floats, state: OptimiserState) -> Stepped:
-        velocity = decay * state.get("velocity", np.zeros_like(old)) + gradient
-        return old - rate * velocity, {"velocity": velocity}
-
-    return Optimiser(f"momentum(rate={rate!r}, decay={decay!r})", step)
-
-
 def adam(rate: float, beta1: float = 0.9, beta2: float = 0.999, tiny: float = 1e-8) -> Optimiser:
     """Adam (Kingma and Ba 2014) with its bias correction as published (PAPER.md, R17)."""
     _check_rate(rate)
@@ -168,11 +157,7 @@ def adam(rate: float, beta1: float = 0.9, beta2: float = 0.999, tiny: float = 1e
     return Optimiser(f"adam(rate={rate!r}, {beta1!r}, {beta2!r}, {tiny!r})", step)
 
 
-OPTIMISERS: Mapping[str, Callable[[float], Optimiser]] = {
-    "sgd": sgd,
-    "momentum": momentum,
-    "adam": adam,
-}
+OPTIMISERS: Mapping[str, Callable[[float], Optimiser]] = {"sgd": sgd, "adam": adam}
 
 
 def _check_rate(rate: float) -> None:
@@ -265,34 +250,24 @@ class SeqMFLearner(Learner):
         return learner
 
 
-@dataclass(frozen=True, eq=False)
-class RoundSum:
-    """An estimate (n_apps, d) of the sum of gradients in a round; None if nobody reported."""
-
-    estimate: Floats | None
+Phones = Callable[[Broadcast], Floats | None]
+"""The phones of a round: an estimate (n_apps, d) of the sum of their gradients; None if nobody
+reported."""
 
 
-Reported = TypeVar("Reported", bound=RoundSum)
-
-
-def run_round(learner: SeqMFLearner, phones: Callable[[Broadcast], Reported]) -> Reported:
-    """The phones report on the broadcast; the learner takes a step along the sum of reports."""
-    reported = phones(learner.broadcast)
-    if reported.estimate is None:
+def take_step(learner: SeqMFLearner, estimate: Floats | None) -> None:
+    """Close the round with what its `Phones` reported."""
+    if estimate is None:
         learner.pass_over()
     else:
-        learner.apply_sum(reported.estimate)
-    return reported
+        learner.apply_sum(estimate)
 
 
 def run_rounds(
-    learner: SeqMFLearner,
-    phones: Callable[[Broadcast], RoundSum],
-    n_rounds: int,
-    progress: Progress = silent,
+    learner: SeqMFLearner, phones: Phones, n_rounds: int, progress: Progress = silent
 ) -> None:
     for done in range(n_rounds):
-        run_round(learner, phones)
+        take_step(learner, phones(learner.broadcast))
         progress("federated round", done + 1, n_rounds)
 
 

@@ -23,7 +23,7 @@ from nextapp.fleet.gpu import reporting as on_card
 from nextapp.fleet.gpu.card import Card, NoGpu, first_card
 from nextapp.fleet.gpu.reporting import ResidentFleet
 from nextapp.fleet.rounds import check_device, fleet_phones
-from nextapp.learners import SeqMFLearner, adam, run_round
+from nextapp.learners import SeqMFLearner, adam, run_rounds
 from nextapp.privacy import mechanism
 from nextapp.wire import Broadcast, ModelSettings
 
@@ -252,9 +252,7 @@ def test_three_rounds_on_the_card_train_the_q_of_the_processor(rng, card, seed, 
     trained = {}
     for device in ("cpu", "gpu"):
         learner = SeqMFLearner(broadcast.app_vectors, broadcast.settings, adam(0.01), made)
-        phones = fleet_phones(fleet, made, seed, device)
-        for _ in range(3):
-            assert run_round(learner, phones).sums.n_reports == len(fleet)
+        run_rounds(learner, fleet_phones(fleet, made, seed, device), 3)
         trained[device] = learner.broadcast.app_vectors
     assert_same(trained["gpu"], trained["cpu"], 1e-5)
     assert np.abs(trained["gpu"] - broadcast.app_vectors).max() > 0.01

@@ -10,11 +10,13 @@ from nextapp.data import synthetic
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.rounds import (
     cosine,
+    estimate_sum,
     fleet_phones,
+    sum_reports,
     training_phones,
     zero_phones,
 )
-from nextapp.learners import SeqMFLearner, run_round, sgd
+from nextapp.learners import SeqMFLearner, run_rounds, sgd
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.wire import ModelSettings
@@ -41,7 +43,7 @@ def test_three_rounds_are_those_of_devices_and_a_server(rng, seed, kind):
             device.take(slow.broadcast)
             reports.append(PLAIN.encode(device.gradient(), KeyedBits(0), slow.broadcast.round))
         apply_reports(slow, reports)
-        run_round(fast, told)
+        run_rounds(fast, told, 1)
     assert fast.broadcast.round == 3
     close = {"fleet": 1e-4, "training": 1e-10}[kind]  # float32 and float64
     np.testing.assert_allclose(
@@ -52,20 +54,20 @@ def test_three_rounds_are_those_of_devices_and_a_server(rng, seed, kind):
 def test_a_round_without_reports_changes_nothing_and_one_of_zeros_only_shrinks(rng, seed):
     start = rng.normal(0, 0.3, (N_APPS, DIM))
     server = new_server(start)
-    told = run_round(server, fleet_phones(Fleet.without_launches(0, N_APPS), PLAIN, seed))
-    assert told.estimate is None
-    assert told.cosine is None
+    phones = fleet_phones(Fleet.without_launches(0, N_APPS), PLAIN, seed)
+    assert phones(server.broadcast) is None
+    run_rounds(server, phones, 1)
     assert server.broadcast.round == 1
     assert np.array_equal(server.broadcast.app_vectors, start)
-    run_round(server, zero_phones)
+    run_rounds(server, zero_phones, 1)
     assert server.broadcast.round == 2
     np.testing.assert_allclose(server.broadcast.app_vectors, (1 - RATE * LAM) * start, rtol=1e-15)
 
 
 def test_the_cosine_of_a_sum_to_the_true_one(rng, seed):
     fleet = Fleet.of_log(synthetic.make(synthetic.fleet_parameters(12, N_APPS, days=1), seed))
-    told = fleet_phones(fleet, PLAIN, seed)(new_server(np.ones((N_APPS, DIM))).broadcast)
-    assert told.cosine == pytest.approx(1.0)
+    sums = sum_reports(fleet, new_server(np.ones((N_APPS, DIM))).broadcast, PLAIN, seed)
+    assert cosine(estimate_sum(sums, PLAIN), sums.true_sum) == pytest.approx(1.0)
     ones = np.ones((2, 2))
     assert cosine(ones, -3 * ones) == pytest.approx(-1.0)
     assert cosine(ones, np.array([[1.0, 0.0], [0.0, 0.0]])) == pytest.approx(0.5)

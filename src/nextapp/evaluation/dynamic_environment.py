@@ -6,7 +6,6 @@ with what was learnt before it; then the phones and the server may learn from it
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,9 +18,9 @@ from nextapp.evaluation.revealing import Exam, FirstLaunches, Preset, exam_on
 from nextapp.evaluation.seqmf import SeqMF
 from nextapp.evaluation.static import score_predictions, user_means
 from nextapp.fleet.columns import Fleet, Mask
-from nextapp.fleet.rounds import ReportSum, estimate_sum, sum_reports, zero_phones
+from nextapp.fleet.rounds import estimate_sum, sum_reports, zero_phones
 from nextapp.fleet.stepping import solve_user_vectors
-from nextapp.learners import Optimiser, SeqMFLearner, run_round
+from nextapp.learners import Optimiser, SeqMFLearner, take_step
 from nextapp.predictors import Predictor
 from nextapp.predictors.training import Training
 from nextapp.privacy import Mechanism, mechanism
@@ -242,14 +241,16 @@ class FederatedSeqMF:
             self.server.broadcast = replace(before, round=before.round + 1)
 
     def _step(self, end: CycleEnd) -> None:
+        broadcast = self.server.broadcast
         if isinstance(self.source, str):
-            run_round(self.server, zero_phones)
+            take_step(self.server, zero_phones(broadcast))
             return
-        reported = run_round(self.server, functools.partial(self._sum, end, self.source))
-        if reported.estimate is not None:
+        estimate = self._sum(end, self.source, broadcast)
+        take_step(self.server, estimate)
+        if estimate is not None:
             self.n_reports += self._waiting
 
-    def _sum(self, end: CycleEnd, source: Mechanism, broadcast: Broadcast) -> ReportSum:
+    def _sum(self, end: CycleEnd, source: Mechanism, broadcast: Broadcast) -> Floats | None:
         """The sum of the reports of all phones with launches since the last training."""
         fleet, user_vectors = end.fleet, self.user_vectors.copy()
         if self.empty:
@@ -264,7 +265,7 @@ class FederatedSeqMF:
             law=self._waiting.sum() * source.D > _MOST_ENTRIES,
             solving=self.regime != "global" and not self.empty,
         )
-        return ReportSum(estimate_sum(sums, source), sums)
+        return estimate_sum(sums, source)
 
 
 def start_vectors(n_users: int, training: Training, seed: int, how: str) -> Floats:

@@ -5,9 +5,9 @@ Every phone has its own bits and ranges of phones are added in order, so neither
 change a report. Shards change a sum of floats by rounding at most, and a sum of whole numbers not
 at all.
 
-And the phones of a round for `nextapp.learners.run_round`, as a function of the broadcast: a fleet
-through a mechanism (`fleet_phones`), the phones of a log without one (`training_phones`), or a sum
-of zero, where λQ and the optimiser act alone (`zero_phones`).
+And the phones of a round as `nextapp.learners.Phones`, a function of the broadcast: a fleet through
+a mechanism (`fleet_phones`), the phones of a log without one (`training_phones`), or a sum of zero,
+where λQ and the optimiser act alone (`zero_phones`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from nextapp.fleet.gradients import (
     into_balls,
 )
 from nextapp.fleet.stepping import terms
-from nextapp.learners import RoundSum
+from nextapp.learners import Phones
 from nextapp.model import seqmf_gradient
 from nextapp.privacy import Mechanism, mechanism
 from nextapp.randomness import KeyedBits
@@ -248,51 +248,31 @@ def place_fleet(fleet: Fleet, device: str) -> PlacedFleet:
     return partial(on_card.sum_reports, on_card.ResidentFleet(fleet, first_card()), law=True)
 
 
-@dataclass(frozen=True, eq=False)
-class ReportSum(RoundSum):
-    """`RoundSum` of reports, with what only a simulation knows: their sum and the true one."""
-
-    sums: Sums
-
-    @property
-    def cosine(self) -> float | None:
-        """Between the estimate and the true sum; None where one of them is zero."""
-        return None if self.estimate is None else cosine(self.estimate, self.sums.true_sum)
-
-
 def estimate_sum(sums: Sums, mechanism: Mechanism) -> Floats | None:
     """What the server makes of reports, eq. (13); None if there are none."""
     return mechanism.total(sums.mean(mechanism), sums.n_reports) if sums.n_reports else None
 
 
-def zero_phones(broadcast: Broadcast) -> RoundSum:
-    return RoundSum(np.zeros_like(broadcast.app_vectors))
+def zero_phones(broadcast: Broadcast) -> Floats:
+    return np.zeros_like(broadcast.app_vectors)
 
 
-def fleet_phones(
-    fleet: Fleet, mechanism: Mechanism, seed: int, device: str = "cpu"
-) -> Callable[[Broadcast], ReportSum]:
+def fleet_phones(fleet: Fleet, mechanism: Mechanism, seed: int, device: str = "cpu") -> Phones:
     """All phones of a fleet, in float32, by the law of their sum where there is one."""
     placed = place_fleet(fleet, device)
-
-    def report(broadcast: Broadcast) -> ReportSum:
-        sums = placed(broadcast, mechanism, seed)
-        return ReportSum(estimate_sum(sums, mechanism), sums)
-
-    return report
+    return lambda broadcast: estimate_sum(placed(broadcast, mechanism, seed), mechanism)
 
 
-def training_phones(fleet: Fleet, dim: int, solve_every: int) -> Callable[[Broadcast], RoundSum]:
+def training_phones(fleet: Fleet, dim: int, solve_every: int) -> Phones:
     """All phones of a fleet without a mechanism, in float64.
 
     They solve their user vectors in every ``solve_every``-th round.
     """
     vectors, plain = np.zeros((len(fleet), dim)), mechanism("identity", n_apps=fleet.n_apps, d=dim)
 
-    def report(broadcast: Broadcast) -> RoundSum:
+    def report(broadcast: Broadcast) -> Floats:
         solving = broadcast.round % solve_every == 0
-        sums = sum_reports(fleet, broadcast, plain, 0, vectors, solving=solving)
-        return RoundSum(sums.true_sum)
+        return sum_reports(fleet, broadcast, plain, 0, vectors, solving=solving).true_sum
 
     return report
 

@@ -16,7 +16,7 @@ from nextapp.data.cutting import Split
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import METRICS, evaluate, exam, find_preset
 from nextapp.evaluation.seqmf import SeqMF, build_learner
-from nextapp.learners import RoundSum, run_rounds
+from nextapp.learners import run_rounds
 from nextapp.model import confidence, gradient, short_term, transitions, user_vector
 from nextapp.predictors import Predictor, Questions
 from nextapp.predictors.rivals import SR
@@ -73,12 +73,12 @@ class DenseSeqMF(SeqMF):
 
         solved: list[Floats] = []
 
-        def report(broadcast: Broadcast) -> RoundSum:
+        def report(broadcast: Broadcast) -> Floats:
             vectors = broadcast.app_vectors
             if broadcast.round % self.training.solve_every == 0:
                 solved[:] = solve(vectors)
             slopes = [gradient(vectors, p, *phone) for p, phone in zip(solved, phones, strict=True)]
-            return RoundSum(np.sum(slopes, axis=0))
+            return np.asarray(np.sum(slopes, axis=0))
 
         server = build_learner(self.training, n_apps, self.seed)
         run_rounds(server, report, self.training.rounds, silent)

@@ -27,9 +27,9 @@ from nextapp.evaluation.static import score_predictions, user_means
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.rounds import (
     PlacedFleet,
-    ReportSum,
     Sums,
     check_device,
+    cosine,
     estimate_sum,
     place_fleet,
     public_clips,
@@ -41,8 +41,8 @@ from nextapp.learners import (
     Optimiser,
     SeqMFLearner,
     read_checkpoint,
-    run_round,
     starting_vectors,
+    take_step,
     write_checkpoint,
 )
 from nextapp.predictors.training import Training
@@ -224,15 +224,12 @@ def run(
     if saved and saved.file.exists():
         server, records = saved.load(optimiser, mechanism)
 
-    def phones(broadcast: Broadcast) -> ReportSum:
-        sums = world(broadcast, mechanism)
-        return ReportSum(estimate_sum(sums, mechanism), sums)
-
     while server.broadcast.round < settings.rounds:
         began = time.perf_counter()
         broadcast = server.broadcast
-        reported = run_round(server, phones)
-        sums = reported.sums
+        sums = world(broadcast, mechanism)
+        estimate = estimate_sum(sums, mechanism)
+        take_step(server, estimate)
         seconds = time.perf_counter() - began
         rates = held_out.hit_rates(server.broadcast)
         record = {
@@ -241,7 +238,7 @@ def run(
             "seconds": seconds,
             "phones_per_second": settings.phones / seconds,
             "loss": sums.loss / max(1, sums.n_reports),
-            "cosine": reported.cosine,
+            "cosine": None if estimate is None else cosine(estimate, sums.true_sum),
             **_measure(rates, frozen, settings.seed),
             "epsilon_spent": (  # each phone reports in every round
                 server.broadcast.round * epsilon if math.isfinite(epsilon) else "no bound"
