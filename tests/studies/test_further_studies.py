@@ -12,7 +12,7 @@ from nextapp.evaluation import METRICS, exam, find_preset, mark
 from nextapp.evaluation.seqmf import SeqMF
 from nextapp.predictors.training import frozen
 from nextapp.studies.dynamic import DynamicExperiment
-from nextapp.studies.experiment import Experiment, plain_values, training_from
+from nextapp.studies.experiment import Experiment, training_from
 from nextapp.studies.reproduce.studies import (
     Cost,
     OneRound,
@@ -136,20 +136,3 @@ def test_one_round_sends_what_its_messages_hold():
     assert not any(row["holds_user_vector"] or row["holds_history"] for row in found["up"].values())
     assert found["phone"]["user_vector_bytes"] == 8 * 4
     assert found["down"]["bytes"] > 8 * 20 * 4
-
-
-def test_a_window_in_the_static_environment_is_a_log_that_begins_later(log):
-    """SeqMF with a window against SeqMF taught by what the window leaves, asked directly."""
-    ready = exam(log, Split.parse(SPLIT), find_preset("honest"))
-    usual = Experiment(SOURCE, SPLIT, models=("seqmf",)).seqmf
-    whole, day, short = SeqMF(usual, 0), SeqMF(usual, 0, window=1.0), SeqMF(usual, 0)
-    whole.fit(ready.history)
-    day.fit(ready.history)
-    short.fit(launches_in_window(ready.history, 1.0))
-    assert np.array_equal(day.app_vectors, short.app_vectors)
-    assert np.array_equal(day.user_vectors, short.user_vectors)
-    assert not np.array_equal(day.app_vectors, whole.app_vectors)
-    made = Experiment(SOURCE, SPLIT, models=("seqmf",), window=1.0)
-    assert made.predictors()[0].window == plain_values(made)["window"] == 1.0
-    with pytest.raises(ValueError, match="window must be a number of days"):
-        Experiment(SOURCE, window=-1.0)

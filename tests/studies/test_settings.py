@@ -61,7 +61,7 @@ def test_mf_never_sees_the_sequence():
         ({"data": "x", "seqmf": {"gamma": 2.0}}, "gamma must lie"),
         ({"data": "x", "seqmf": 3}, "seqmf must be of type dict"),
         ({"data": "x", "models": [1]}, "models must be of type str"),
-        ({"preset": "paper"}, "must name data"),
+        ({"preset": "paper"}, "name no data"),
     ],
 )
 def test_what_cannot_be_is_an_error_that_names_it(values, says):

@@ -36,7 +36,7 @@ _SHOWN = 6  # trials of each model
     "nextapp evaluate launches.csv --json result.json"
 )
 @commands.source
-@options_and_file(Experiment, "given", "models", "split", "preset", "tune", "window", "seed")
+@options_and_file(Experiment, "given", "models", "split", "preset", "tune", "seed")
 @commands.plot_file("Plot calibration and steadiness")
 @commands.json_file
 @option("--more", is_flag=True, help="All tables, intervals, differences and calibration.")

@@ -9,7 +9,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from nextapp.data.cutting import launches_in_window
 from nextapp.data.log import LaunchLog
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.rounds import training_phones
@@ -34,8 +33,7 @@ def build_learner(training: Training, n_apps: int, seed: int) -> SeqMFLearner:
 class SeqMF:
     """Sequence-aware matrix factorisation: taste Q p plus the session's similarity, eq. (8).
 
-    Its vectors come from `fit`, or are set. With a ``window``, each phone learns only from this
-    many days before its last launch, the t of the paper's H_u^(t).
+    Its vectors come from `fit`, or are set.
     """
 
     in_expectation = False
@@ -48,14 +46,11 @@ class SeqMF:
         seed: int,
         name: str = "seqmf",
         progress: Progress = silent,
-        *,
-        window: float = 0.0,
     ) -> None:
         self.training = training
         self.seed = seed
         self.name = name
         self.progress = progress
-        self.window = window
 
     def fit(self, history: LaunchLog) -> None:
         self.start(history)
@@ -63,7 +58,7 @@ class SeqMF:
 
     def start(self, history: LaunchLog) -> None:
         """Begin with Q at its random start; `train` continues."""
-        self._fleet = Fleet.of_log(launches_in_window(history, self.window))
+        self._fleet = Fleet.of_log(history)
         self._phones = training_phones(self._fleet, self.training.dim, self.training.solve_every)
         self._server = build_learner(self.training, history.n_apps, self.seed)
 

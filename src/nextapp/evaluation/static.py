@@ -351,7 +351,6 @@ def build_model(
     *,
     seqmf: Training = SEQMF,
     mf: Training = MF,
-    window: float = 0.0,
 ) -> Predictor:
     """The model with this name, not fitted yet; see `nextapp.predictors.build`."""
     if name not in FEDERATED:
@@ -359,7 +358,7 @@ def build_model(
     from nextapp.evaluation.seqmf import SeqMF
 
     trainings = {"mf": mf, "seqmf": seqmf, "seqmf-frozen": frozen(seqmf)}
-    return SeqMF(trainings[name], seed, name, named(name, progress), window=window)
+    return SeqMF(trainings[name], seed, name, named(name, progress))
 
 
 def mark(exam: Exam, predictor: Predictor) -> dict[str, Floats]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nextapp.data import synthetic
-from nextapp.data.cutting import Cycles, Cycling
+from nextapp.data.cutting import Cycles, Cycling, launches_in_window
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import METRICS, find_preset
 from nextapp.evaluation.dynamic_environment import (
@@ -45,7 +45,6 @@ from nextapp.studies.experiment import (
     about_log,
     check_ceiling,
     check_names,
-    check_window,
     plain_values,
     versions,
 )
@@ -178,7 +177,8 @@ class DynamicExperiment:
             raise ValueError(f"rates must be finite numbers > 0, got {self.rates!r}.")
         if len(set(self.rates)) < len(self.rates):
             raise ValueError(f"every rate may be named once, got {self.rates!r}.")
-        check_window(self.window)
+        if not (math.isfinite(self.window) and self.window >= 0):
+            raise ValueError(f"window must be a number of days >= 0, got {self.window!r}.")
         object.__setattr__(self, "mf", without_sequence(self.mf))
 
     def _default(self, name: str, value: object) -> None:
@@ -381,8 +381,9 @@ class _Start:
         if how == "none":
             n_apps = cycles.whole.n_apps
             return starting_vectors(n_apps, training.dim, training.scale, self.seed)
-        model = SeqMF(training, self.seed, window=self.experiment.window)
-        model.fit(cycles.before(1) if how == "first" else cycles.whole)
+        history = cycles.before(1) if how == "first" else cycles.whole
+        model = SeqMF(training, self.seed)
+        model.fit(launches_in_window(history, self.experiment.window))
         return model.app_vectors
 
     def _clips(self) -> Mapping[str, float]:

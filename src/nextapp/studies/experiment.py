@@ -6,7 +6,6 @@ Settings are checked when they are made, and stored with every result.
 from __future__ import annotations
 
 import json
-import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -37,11 +36,7 @@ PRESET_SPLITS = {"neural": "fraction:0.7,0.1,0.2"}  # for any data
 
 @dataclass(frozen=True)
 class Experiment:
-    """What to measure. If ``tune`` > 0, MF and SeqMF are first tuned with this many trials each.
-
-    ``window``: the phones of MF and SeqMF learn only from this many days before their last launch;
-    0: from all history.
-    """
+    """What to measure. If ``tune`` > 0, MF and SeqMF are first tuned with this many trials each."""
 
     HEADING: ClassVar[str] = "Experiment"
 
@@ -70,11 +65,6 @@ class Experiment:
         "Default: no trials.",
         least=1,
     )
-    window: float = setting(
-        0.0,
-        "mf and seqmf learn from a phone's last DAYS. Default: all.",
-        metavar="DAYS",
-    )
     seqmf: Training = SEQMF
     mf: Training = MF
 
@@ -92,17 +82,15 @@ class Experiment:
             raise ValueError(f"seed must be a whole number from 0 to 2^64 - 1, got {self.seed!r}.")
         if self.tune < 0:
             raise ValueError(f"tune must be a number of trials >= 0, got {self.tune!r}.")
-        check_window(self.window)
         if self.mf is not MF:
             object.__setattr__(self, "mf", without_sequence(self.mf))
 
     def predictors(self, progress: Progress = silent) -> list[Predictor]:
         """New predictors for all models of the experiment, not fitted yet."""
         return [
-            build_model(name, self.seed, self.data, progress,
-                        seqmf=self.seqmf, mf=self.mf, window=self.window)
+            build_model(name, self.seed, self.data, progress, seqmf=self.seqmf, mf=self.mf)
             for name in self.models
-        ]  # fmt: skip
+        ]
 
 
 def check_names(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
@@ -112,11 +100,6 @@ def check_names(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
             raise ValueError(unknown(kind, name, known))
     if len(set(names)) < len(names):
         raise ValueError(f"every {kind} may be named once, got {', '.join(names)}.")
-
-
-def check_window(days: float) -> None:
-    if not (math.isfinite(days) and days >= 0):
-        raise ValueError(f"window must be a number of days >= 0, got {days!r}.")
 
 
 def check_ceiling(models: tuple[str, ...], data: str) -> None:
@@ -154,9 +137,6 @@ def training_from(values: Mapping[str, Any], where: str, base: Training) -> Trai
 
 def settings_on_data(kind: type[T], values: Mapping[str, Any]) -> T:
     """Settings of a study on data, with the training of MF and SeqMF."""
-    check_keys(values, [each.name for each in fields(kind)])  # type: ignore[arg-type]
-    if "data" not in values:
-        raise ValueError("the settings must name data: a file, or for example 'synthetic:lsapp'.")
     trained = {
         key: partial(training_from, where=key, base=base)
         for key, base in (("seqmf", SEQMF), ("mf", MF))

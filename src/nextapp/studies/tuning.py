@@ -174,7 +174,6 @@ class _Trials:
             "preset": self.experiment.preset,
             "seed": str(self.experiment.seed),
             "settings": json.dumps(training_values(self.start), sort_keys=True),
-            **({"window": repr(self.experiment.window)} if self.experiment.window else {}),
         }
 
     def run(self, slot: int, study: optuna.Study) -> None:
@@ -208,7 +207,7 @@ class _Trials:
 
     def _hit_rate(self, training: Training, trial: optuna.Trial) -> float:
         """HR@5 after all rounds; looked at before in some rounds, where a poor trial is pruned."""
-        predictor = SeqMF(training, self.experiment.seed, self.model, window=self.experiment.window)
+        predictor = SeqMF(training, self.experiment.seed, self.model)
         predictor.start(self._exam.history)
         done, found = 0, 0.0
         for look in (*(look for look in LOOKS if look < training.rounds), training.rounds):
