@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from nextapp.cli.commands import COMMANDS, app, load
 from nextapp.phone.commands import main as phone_main
-from nextapp.phone.commands import subparsers
+from nextapp.phone.commands import parsers
 
 TINY = "synthetic:phones=8,apps=12,days=6"
 # What an example has of size, and what stands for it here; everything else is run as it is.
@@ -57,7 +57,7 @@ def commands() -> dict[str, object]:
 
 
 ALL = commands()
-PHONE = subparsers("nextapp phone")
+_, PHONE = parsers("nextapp phone")
 EXAMPLES = [
     (name, line)
     for name, command in ALL.items()

@@ -60,12 +60,12 @@ def _examples(parser: ArgumentParser) -> str:
 def _phone() -> PhoneGroup:
     if "numpy" not in sys.modules:  # threads take longer to start than a phone computes
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from nextapp.phone.commands import parser, subparsers
+    from nextapp.phone.commands import parsers
 
-    whole = parser(PROGRAM)
+    whole, commands = parsers(PROGRAM)
     words = (whole.description or "").replace("\n", "\n\n")
     group = PhoneGroup("phone", help=words, params=_parameters(whole), epilog=_examples(whole))
-    for name, each in subparsers(PROGRAM).items():
+    for name, each in commands.items():
         group.add_command(
             Command(name, help=each.description, params=_parameters(each), epilog=_examples(each))
         )

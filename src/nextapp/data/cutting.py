@@ -13,14 +13,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.data.log import Codes, Indices, LaunchLog
+from nextapp.data.log import Codes, Indices, LaunchLog, moment
 from nextapp.settings import count
 
 REPEAT_MS = 3_000
@@ -331,8 +330,8 @@ def description(log: LaunchLog) -> dict[str, Any]:
         "n_launches": len(log),
         "n_launches_collapsed": len(clean),
         "commonest_apps": _commonest(log),
-        "from": _moment(clean.time.min()),
-        "to": _moment(clean.time.max()),
+        "from": moment(int(clean.time.min())),
+        "to": moment(int(clean.time.max())),
         "n_days": int(days.max()) + 1,
         "n_sessions": len(length),
         "sessions_per_user": _spread(np.bincount(clean.user[sessions[:-1]])),
@@ -346,10 +345,6 @@ def description(log: LaunchLog) -> dict[str, Any]:
         "hours_are_local": clean.zone is not None,
         "notes": list(clean.notes),
     }
-
-
-def _moment(milliseconds: np.int64) -> str:
-    return datetime.fromtimestamp(int(milliseconds) / 1000, UTC).isoformat(" ", "seconds")
 
 
 def _commonest(log: LaunchLog) -> dict[str, int]:

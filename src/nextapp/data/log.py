@@ -103,7 +103,7 @@ class LaunchLog:
         first = Table(
             [Column("user", "name"), Column("time (UTC)", "text"), Column("app", "text")],
             [
-                [self.users[user], _moment(time), self.apps[app]]
+                [self.users[user], moment(time)[:19], self.apps[app]]
                 for user, time, app in zip(
                     self.user[:_SHOWN].tolist(),
                     self.time[:_SHOWN].tolist(),
@@ -125,7 +125,7 @@ class LaunchLog:
         )
         if not len(self):
             return size
-        first, last = (_moment(int(time))[:10] for time in (self.time.min(), self.time.max()))
+        first, last = (moment(int(time))[:10] for time in (self.time.min(), self.time.max()))
         return f"{size}, {first} to {last}"
 
     @property
@@ -179,5 +179,5 @@ class LaunchLog:
         write_public(path, data.getvalue())
 
 
-def _moment(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(" ", "seconds")[:19]
+def moment(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(" ", "seconds")

@@ -103,14 +103,11 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser(prog: str = PROGRAM) -> argparse.ArgumentParser:
-    return _parsers(prog)[0]
+    return parsers(prog)[0]
 
 
-def subparsers(prog: str = PROGRAM) -> dict[str, argparse.ArgumentParser]:
-    return _parsers(prog)[1]
-
-
-def _parsers(prog: str) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+def parsers(prog: str) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """The parser of a program, and those of its commands by name."""
     layout: Any = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
     main = _Parser(
         prog=prog,

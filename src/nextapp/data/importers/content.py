@@ -776,7 +776,9 @@ def _line_finding(row: Row, table: TextTable) -> tuple[str, str, str]:
         return "whole line", "a JSON object", _short(row.line.decode())
     if row.problem == NOT_UTF8:
         fields = row.line.split(table.separator.encode() or None)
-        i = next(i for i, field in enumerate(fields) if not _is_utf8(field))
+        i = next(
+            i for i, field in enumerate(fields) if field.decode(errors="ignore").encode() != field
+        )
         return table.column(i), "text in UTF-8", _short(fields[i])
     text = row.line.decode()
     s = re.escape(table.separator)
@@ -807,11 +809,3 @@ def _short(value: Value | bytes) -> str:
     shortener = reprlib.Repr()
     shortener.maxstring = shortener.maxother = 60
     return shortener.repr(value)
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -9,9 +9,9 @@ import hashlib
 import re
 import tarfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from nextapp.data.log import LaunchLog
 
 LSAPP_SHA256 = "61d84067352b139277b92d2218f8da1cd6b48e1552ab40b6c81f41d2d044638d"
 LSAPP_BYTES = 178_930_494
-_BLOCK = 1 << 20
 _SHARED_STARTS = 0.1  # largest share of days that begin at one second; 5 % in real logs
 _FEW_DAYS = 4  # begin at the same minute by chance, in a log of minutes
 _MIDNIGHT = 5  # times as many may begin at midnight, where some loggers split a use
@@ -64,14 +63,8 @@ class Source:
             ) from None
 
     def as_values(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "where": Path(self.where).name if self.real else self.where,
-            "real": self.real,
-            "kind": self.kind,
-            "sha256": self.sha256,
-            "said": self.said,
-        }
+        where = Path(self.where).name if self.real else self.where
+        return {**asdict(self), "where": where, "real": self.real}
 
 
 def log_source(path: Path) -> Source:
@@ -147,18 +140,9 @@ def checksum(path: Path) -> tuple[str, int]:
         with tarfile.open(path) as archive:
             for member in archive:
                 if member.isfile() and member.name.endswith(".tsv"):
-                    inside = archive.extractfile(member)
-                    if inside is not None:
-                        return _digest(inside)
+                    inside: Any = archive.extractfile(member)
+                    return hashlib.file_digest(inside, "sha256").hexdigest(), member.size
     except tarfile.ReadError:
         pass
     with path.open("rb") as file:
-        return _digest(file)
-
-
-def _digest(file: IO[bytes]) -> tuple[str, int]:
-    digest, n_bytes = hashlib.sha256(), 0
-    while block := file.read(_BLOCK):
-        digest.update(block)
-        n_bytes += len(block)
-    return digest.hexdigest(), n_bytes
+        return hashlib.file_digest(file, "sha256").hexdigest(), path.stat().st_size
