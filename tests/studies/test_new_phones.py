@@ -75,7 +75,7 @@ def test_of_a_long_catalogue_the_apps_launched_most_are_asked_about(monkeypatch,
     """20 apps and 8 slots: the habits among the apps that are in use are found, by their numbers.
     Which apps these are is told by a fifth of the phones; the others are told of by nobody."""
     monkeypatch.setattr("nextapp.studies.new_phones.CrowdRequests.most_slots", 12)
-    monkeypatch.setattr("nextapp.studies.new_phones.ASKED", 8)
+    monkeypatch.setattr("nextapp.studies.new_phones.SLOTS_BY_BUCKET", 8)
     history = np.tile([3, 11, 17, 5], 15)
     starts = np.arange(0, 60 * 50 + 1, 60)
     fleet = Fleet.of_histories(starts, np.tile(history, 50).astype(np.int32), 20)

@@ -23,7 +23,7 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
+from typing import IO, TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import polars as pl
@@ -127,7 +127,9 @@ def read_log(
     columns = Columns(user_column, time_column, app_column)
     not_apps = None if leave_out is None else read_list(leave_out)
     if not isinstance(source, str | PathLike):
-        frame = _of_pandas(source, columns) if _is_pandas(source) else source
+        pandas = sys.modules.get("pandas")
+        is_pandas = pandas is not None and isinstance(source, pandas.DataFrame)
+        frame = _of_pandas(source, columns) if is_pandas else source
         if not isinstance(frame, pl.DataFrame | pl.LazyFrame):
             raise TypeError(
                 f"read_log takes a path or a data frame of Polars or pandas, got "
@@ -410,7 +412,10 @@ def _blocks_of_frame(
             f"{file}: the table is damaged ({error}). Write or fetch it again."
         ) from error
     for role, dtype in frame.schema.items() if len(frame) else ():
-        if not (_holds_names(dtype) or (role == "time" and _holds_times(dtype))):
+        fits = dtype.is_integer() or dtype in (pl.String, pl.Categorical, pl.Enum)
+        if role == "time":
+            fits |= dtype.is_numeric() or dtype in (pl.Datetime, pl.Date)
+        if not fits:
             kinds = "datetimes, numbers or strings" if role == "time" else "strings or integers"
             another = lines.advice(file, f"--{role}-column", f"{role}_column=…")
             raise UnreadableLog(
@@ -446,10 +451,6 @@ def _columns_in(
             yield f"{before}{name}", column
 
 
-def _is_pandas(source: object) -> TypeGuard[pd.DataFrame]:
-    return "pandas" in sys.modules and isinstance(source, sys.modules["pandas"].DataFrame)
-
-
 def _of_pandas(frame: pd.DataFrame, columns: Columns) -> pl.DataFrame:
     """The columns of user, time and app, without pyarrow; named indexes are columns."""
     if any(name is not None for name in frame.index.names):
@@ -463,14 +464,6 @@ def _of_pandas(frame: pd.DataFrame, columns: Columns) -> pl.DataFrame:
         return pl.DataFrame(values)
     except (TypeError, pl.exceptions.PolarsError) as error:
         raise UnreadableLog(f"{THE_FRAME}: a column has values of several kinds: {error}") from None
-
-
-def _holds_names(dtype: pl.DataType) -> bool:
-    return dtype.is_integer() or dtype in (pl.String, pl.Categorical, pl.Enum)
-
-
-def _holds_times(dtype: pl.DataType) -> bool:
-    return dtype.is_numeric() or dtype in (pl.Datetime, pl.Date)
 
 
 # --- Launches to a log

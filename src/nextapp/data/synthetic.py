@@ -499,11 +499,7 @@ def chances(parameters: Parameters, seed: int, phones: Iterable[int]) -> Iterato
         yield Chances(own, odds, launched, 1_000 * (time + _midnight(parameters)), kind == _ECHO)
 
 
-def _seconds_to_play_with_odds(key: Key, crowd: _Crowd, phone: Traits, _place: Whole) -> float:
-    return 5.0 * _seconds_to_play(0, 1, key, crowd, phone, True)
-
-
-@loop(seconds=_seconds_to_play_with_odds)
+@loop(seconds=lambda key, crowd, phone, _: 5.0 * _seconds_to_play(0, 1, key, crowd, phone, True))
 def _play_with_odds(
     seed: Key, crowd: _Crowd, phone: Traits, place: Whole
 ) -> tuple[Whole, Floats, Whole, Times, Kinds]:

@@ -224,7 +224,6 @@ class DynamicResult:
                     "from": _iso(part.first),
                     "to": _iso(part.last),
                     **{name: getattr(part, name) for name in _COUNTS},
-                    "n_users_asked": int(asked[part.number - 2]) if part.number > 1 else 0,
                 }
                 for part in self.cycles.parts
             ],

@@ -171,9 +171,15 @@ def _read(data: bytes) -> tuple[str, tuple[str, ...], OtherPhones | Broadcast]:
             f"this is no model: expected a file written by nextapp train, or the broadcast of a "
             f"server ({error})"
         ) from error
-    if words.get("kind") == "nextapp broadcast" and "training" not in words:
-        return _read_broadcast(data)
-    if words.get("kind") not in (KIND, "nextapp broadcast"):
+    if words.get("kind") == "nextapp broadcast":
+        broadcast = Broadcast.from_bytes(data)
+        if broadcast.crowd is None:
+            raise WireError(
+                f"the broadcast of round {broadcast.round} contains no crowd yet, so nothing can "
+                f"be predicted with it: fetch a later one."
+            )
+        return "nextapp", broadcast.apps, broadcast
+    if words.get("kind") != KIND:
         raise WireError(
             f"expected a model written by nextapp train, or the broadcast of a server, got "
             f"{words.get('kind')!r}."
@@ -194,17 +200,6 @@ def _read(data: bytes) -> tuple[str, tuple[str, ...], OtherPhones | Broadcast]:
     except (KeyError, TypeError, ValueError) as error:
         raise WireError(f"the model file cannot be read: {error}") from error
     raise WireError(unknown("model", name, MODELS))
-
-
-def _read_broadcast(data: bytes) -> tuple[str, tuple[str, ...], Broadcast]:
-    """The crowd of a server's broadcast; its catalogue may have hashes instead of app names."""
-    broadcast = Broadcast.from_bytes(data)
-    if broadcast.crowd is None:
-        raise WireError(
-            f"the broadcast of round {broadcast.round} contains no crowd yet, so nothing can be "
-            f"predicted with it: fetch a later one."
-        )
-    return "nextapp", broadcast.apps, broadcast
 
 
 def _crowd_from(tensors: Tensors, n_apps: int) -> OtherPhones:

@@ -39,12 +39,6 @@ BINS = ((0, 10), (10, 20), (20, 50), (50, 100), (100, 200), (200, 500), (500, 10
 HEADLINE = (10, 50)
 CUTOFFS = metrics.CUTOFFS
 WITHOUT, OPEN = "without", "non-private"
-LAUNCHES_PART = 1.0 / CrowdRequests.launches_every
-"""Share of the phones that report launches, if the catalogue has more apps than slots."""
-
-ASKED = SLOTS_BY_BUCKET
-"""Number of apps whose transitions are then reported, as a server has it."""
-
 _AT_ONCE = 20_000  # synthetic phones generated at a time
 
 
@@ -149,7 +143,6 @@ def run(
         "data": about,
         "n_crowd": [settings.copies or len(crowd) for crowd, _ in draws],
         "n_new": [len(phones) for _, phones in draws],
-        "bins": [list(each) for each in (*BINS, HEADLINE)],
         "headline": list(HEADLINE),
         "priors": _summary(names, means, settings.seed),
         "guarantees": {
@@ -186,13 +179,14 @@ def learn_from_vectors(
     """The prior learnt from one report per phone, as the server of the crowd requests it.
 
     If the catalogue has more apps than slots, some phones report launches, and the others report
-    transitions between the most launched apps. Apps are known by name here, so no two of them
-    share a slot. With ``copies`` the crowd is a fleet of this many copies of the phones.
+    transitions between the most launched apps, as many as a server gives slots. Apps are known by
+    name here, so no two of them share a slot. With ``copies`` the crowd is a fleet of this many
+    copies of the phones.
     """
     n_phones, n_apps = copies or len(crowd), crowd.n_apps
     slots, others = np.arange(n_apps), crowd
     if n_apps > CrowdRequests.most_slots:
-        n_asked = max(1, round(LAUNCHES_PART * n_phones))
+        n_asked = max(1, round(n_phones / CrowdRequests.launches_every))
         asked = crowd if copies else crowd.shard(0, n_asked)
         others = crowd if copies else crowd.shard(n_asked, len(crowd))
         n_phones -= n_asked
@@ -202,7 +196,7 @@ def learn_from_vectors(
         else:
             tally = tally_answers(asked, mechanism, "launches", seed)
             launches = mechanism.estimate(tally, n_asked).ravel()
-        slots = np.sort(np.argsort(-launches, kind="stable")[:ASKED])
+        slots = np.sort(np.argsort(-launches, kind="stable")[:SLOTS_BY_BUCKET])
         others = others.among(slots)
     mechanism = transitions_mechanism(epsilon, len(slots))
     if copies:

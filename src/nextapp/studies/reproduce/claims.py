@@ -783,10 +783,8 @@ CLAIMS: tuple[Claim, ...] = tuple(
 )
 
 
-def judge(claim: Claim, result: Result | None, *, quick: bool = False) -> Finding:
-    """The verdict on a claim; `CANNOT_TELL` if there is no result, `QUICK` of a quick run."""
-    if result is None:
-        return Finding(CANNOT_TELL, f"{claim.part} has not been run")
+def judge(claim: Claim, result: Result, *, quick: bool = False) -> Finding:
+    """The verdict on a claim; `QUICK` of a quick run."""
     if "problem" in result:
         return Finding(CANNOT_TELL, result["problem"])
     main = claim.judged_by(result)

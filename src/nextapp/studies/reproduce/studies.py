@@ -24,7 +24,6 @@ from nextapp.model import (
     session_vector,
 )
 from nextapp.phone.core import PhoneCore
-from nextapp.privacy import Mechanism
 from nextapp.progress import Progress, named, silent
 from nextapp.randomness import KeyedBits
 from nextapp.studies import dynamic
@@ -150,7 +149,17 @@ def run_cost(study: Cost, report: Progress = silent) -> dict[str, Any]:
 
 
 def _costs(study: Cost, n_apps: int) -> dict[str, Any]:
-    histories, broadcast, mechanisms = _phones_and_mechanisms(study, n_apps)
+    broadcast = Broadcast(0, starting_vectors(n_apps, study.dim, 0.1, study.seed), ModelSettings())
+    population = replace(synthetic.LSAPP, phones=study.phones, apps=max(2, n_apps))
+    clips = public_clips(population, study.seed, broadcast)  # the median length of a gradient
+    mechanisms = {
+        name: mechanism_for_simulation(name, study.epsilon, n_apps, study.dim, clips)
+        for name in study.mechanisms
+    }
+    starts, apps = synthetic.histories(population, study.seed, 0, study.phones)
+    histories: list[Apps] = [
+        apps[first:last].astype(np.int64) for first, last in pairwise(starts.tolist())
+    ]
     gradients = [seqmf_gradient(history, broadcast) for history in histories]
     statistics = [phone_statistics(history) for history in histories]
     own = [broadcast.app_vectors[found.apps] for found in statistics]
@@ -192,24 +201,6 @@ def _costs(study: Cost, n_apps: int) -> dict[str, Any]:
             rows[name]["decode_ms"] = 1e3 * (time.process_time() - start) / study.phones
             rows[name]["bytes"] = len(reports[name][0].payload)
     return rows
-
-
-def _phones_and_mechanisms(
-    study: Cost, n_apps: int
-) -> tuple[list[Apps], Broadcast, dict[str, Mechanism]]:
-    """Histories of synthetic phones, Q, and mechanisms whose clip is the median gradient length."""
-    broadcast = Broadcast(0, starting_vectors(n_apps, study.dim, 0.1, study.seed), ModelSettings())
-    population = replace(synthetic.LSAPP, phones=study.phones, apps=max(2, n_apps))
-    clips = public_clips(population, study.seed, broadcast)
-    mechanisms = {
-        name: mechanism_for_simulation(name, study.epsilon, n_apps, study.dim, clips)
-        for name in study.mechanisms
-    }
-    starts, apps = synthetic.histories(population, study.seed, 0, study.phones)
-    histories: list[Apps] = [
-        apps[first:last].astype(np.int64) for first, last in pairwise(starts.tolist())
-    ]
-    return histories, broadcast, mechanisms
 
 
 # --- the history window t of the paper's H_u^(t) ----------------------------------------------
