@@ -534,9 +534,8 @@ def test_cycles_are_balanced_or_not():
     assert judge(BY_NAME["fig2-balanced"], result([60, 60])).verdict == CANNOT_TELL
 
 
-def test_what_was_not_or_could_not_be_measured_tells_nothing():
+def test_what_could_not_be_measured_tells_nothing():
     for claim in CLAIMS:
-        assert judge(claim, None).verdict == CANNOT_TELL
         assert judge(claim, {"problem": "too few days"})[:2] == (CANNOT_TELL, "too few days")
 
 
