@@ -10,7 +10,7 @@ appear by themselves.
     Q := Q − β ∂L/∂Q,   ∂L/∂Q ≈ Σ_{u in U_b} F(u) + λ Q          eqs. (11), (13)
 
 With a privacy mechanism the sum is its estimate of the mean times the number of reports
-(PAPER.md, R6). The optimisers: plain descent, Adam.
+(PAPER.md, R6). The optimisers: plain descent, momentum, Adam.
 
 A learner is its `LearnerState` and nothing else: `state` gives it, `restore` of each class
 continues from it. `write_checkpoint` and `read_checkpoint` are the one way to and from a disk.
@@ -143,6 +143,17 @@ def sgd(rate: float) -> Optimiser:
     )
 
 
+def momentum(rate: float, decay: float = 0.9) -> Optimiser:
+    """SGD with momentum (Qian 1999): v := decay v + gradient, Q := Q − rate v."""
+    _check_rate(rate)
+
+    def step(old: Floats, gradient: Floats, state: OptimiserState) -> Stepped:
+        velocity = decay * state.get("velocity", np.zeros_like(old)) + gradient
+        return old - rate * velocity, {"velocity": velocity}
+
+    return Optimiser(f"momentum(rate={rate!r}, decay={decay!r})", step)
+
+
 def adam(rate: float, beta1: float = 0.9, beta2: float = 0.999, tiny: float = 1e-8) -> Optimiser:
     """Adam (Kingma and Ba 2014) with its bias correction as published (PAPER.md, R17)."""
     _check_rate(rate)
@@ -157,7 +168,11 @@ def adam(rate: float, beta1: float = 0.9, beta2: float = 0.999, tiny: float = 1e
     return Optimiser(f"adam(rate={rate!r}, {beta1!r}, {beta2!r}, {tiny!r})", step)
 
 
-OPTIMISERS: Mapping[str, Callable[[float], Optimiser]] = {"sgd": sgd, "adam": adam}
+OPTIMISERS: Mapping[str, Callable[[float], Optimiser]] = {
+    "sgd": sgd,
+    "momentum": momentum,
+    "adam": adam,
+}
 
 
 def _check_rate(rate: float) -> None:

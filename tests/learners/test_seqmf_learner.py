@@ -14,6 +14,7 @@ from nextapp import storage
 from nextapp.learners import (
     SeqMFLearner,
     adam,
+    momentum,
     read_checkpoint,
     sgd,
     starting_vectors,
@@ -67,6 +68,11 @@ def plain_sgd(Q, slope, state):
     return Q - 0.05 * slope
 
 
+def plain_momentum(Q, slope, state):
+    state["v"] = 0.9 * state.get("v", 0.0) + slope
+    return Q - 0.02 * state["v"]
+
+
 def plain_adam(Q, slope, state):
     t = state["t"] = state.get("t", 0) + 1
     state["m"] = 0.9 * state.get("m", 0.0) + 0.1 * slope
@@ -77,7 +83,7 @@ def plain_adam(Q, slope, state):
 @pytest.mark.parametrize("alpha", [0.0, 0.3])
 @pytest.mark.parametrize(
     ("optimiser", "plain"),
-    [(sgd(0.05), plain_sgd), (adam(0.01), plain_adam)],
+    [(sgd(0.05), plain_sgd), (momentum(0.02), plain_momentum), (adam(0.01), plain_adam)],
 )
 def test_phones_and_server_train_the_q_of_the_paper(rng, seed, alpha, optimiser, plain):
     settings = ModelSettings(lam=0.1, alpha=alpha, gamma=0.5)
@@ -121,7 +127,7 @@ def test_a_step_into_infinity_is_refused_and_changes_nothing(rng):
     assert server.broadcast is before
 
 
-@pytest.mark.parametrize("optimiser", [sgd(0.1), adam(0.1)])
+@pytest.mark.parametrize("optimiser", [sgd(0.1), momentum(0.1), adam(0.1)])
 def test_a_server_that_was_saved_and_loaded_goes_on_as_if_it_had_never_stopped(
     rng, tmp_path, optimiser
 ):
@@ -217,7 +223,7 @@ def test_random_vectors_have_the_scale_asked_for(seed):
     assert vectors.std() == pytest.approx(0.001, rel=0.02)
 
 
-@pytest.mark.parametrize("optimiser", [sgd, adam])
+@pytest.mark.parametrize("optimiser", [sgd, momentum, adam])
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_learning_rate_must_be_positive(optimiser, rate):
     with pytest.raises(ValueError, match="learning rate"):

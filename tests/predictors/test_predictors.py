@@ -135,7 +135,7 @@ def test_phones_solve_only_every_so_often(log, seed):
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
-        ({"optimiser": "adma"}, "optimiser must be one of sgd, adam"),
+        ({"optimiser": "adma"}, "optimiser must be one of sgd, momentum, adam"),
         ({"dim": 0}, "dim and solve_every"),
         ({"rounds": -1}, "rounds 0 or more"),
     ],

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from nextapp.wire import ModelSettings
 
-OPTIMISER_NAMES = ("sgd", "adam")  # of nextapp.learners.OPTIMISERS
+OPTIMISER_NAMES = ("sgd", "momentum", "adam")  # of nextapp.learners.OPTIMISERS
 
 
 @dataclass(frozen=True)
