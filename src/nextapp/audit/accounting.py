@@ -19,7 +19,6 @@ from __future__ import annotations
 import functools
 import importlib
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +50,7 @@ DELTA = 1e-8
 """The δ of figures that are shown where nobody asked for another one."""
 
 _TAIL = 1e-18  # truncated probability; always counted as a full privacy loss
+_GRID_POINTS = 1000
 
 
 @dataclass(frozen=True)
@@ -223,37 +223,17 @@ def _clones(epsilon: float, phones: int) -> tuple[npt.NDArray[np.int64], Floats]
 def _loss_on_a_grid(epsilon: float, phones: int) -> tuple[Floats, int, float, float]:
     """ln P/Q under P on a grid: probabilities, index of the lowest point, step, truncated mass.
 
-    A loss between two grid points is split between them so that P and Q keep their sums: then H is
-    exact at the grid points and, as a chord of a convex function, never too small between them
-    (Doroshenko et al. 2022, "Connect the dots"). The step divides ε, so that the largest loss is on
-    the grid too.
+    H as a function of e^ε is a chord between grid points, so exact at them and, being convex, never
+    too small between them (Doroshenko et al. 2022, "Connect the dots"); where the slope of a chord
+    changes, Q has that mass. The masses of P at the losses −l are those of Q at l.
     """
-    parts = list(_losses(epsilon, phones))
-    losses = np.concatenate([loss for loss, _ in parts])
-    masses = np.concatenate([mass for _, mass in parts])
-    spread = math.sqrt(float(masses @ losses**2))
-    n_steps = math.ceil(100 * epsilon / spread)
-    step = epsilon / n_steps
-    below = np.clip(np.floor(losses / step), -n_steps, n_steps - 1).astype(np.int64)
-    # share of the lower point g = below · step: (e^−loss − e^−(g + step)) / (e^−g − e^−(g + step))
-    share = np.clip(np.expm1((below + 1) * step - losses) / math.expm1(step), 0.0, 1.0)
-    lowest = int(below.min())
-    probabilities = np.zeros(int(below.max()) - lowest + 2)
-    np.add.at(probabilities, below - lowest, masses * share)
-    np.add.at(probabilities, below - lowest + 1, masses * (1 - share))
-    return probabilities, lowest, step, 4 * _TAIL
-
-
-def _losses(epsilon: float, phones: int) -> Iterator[tuple[Floats, Floats]]:
-    """ln P(x)/Q(x) and P(x) for each number of clones and each x that matters."""
-    binom = _lab("scipy.stats").binom
-    q, r = _truth_and_lie(epsilon)
-    for clones, weight in zip(*_clones(epsilon, phones), strict=True):
-        reach = math.ceil(math.sqrt(clones * math.log(2 / _TAIL) / 2))  # Hoeffding, as above
-        x = np.arange(max(0, clones // 2 - reach), min(clones, clones // 2 + 1 + reach) + 2)
-        rest = clones + 1 - x
-        mass = q * binom.pmf(x - 1, clones, 0.5) + r * binom.pmf(x, clones, 0.5)
-        yield np.log((q * x + r * rest) / (r * x + q * rest)), weight * mass
+    step = _one_round(epsilon, phones, 4 * _TAIL) / _GRID_POINTS
+    odds = np.exp(step * np.arange(_GRID_POINTS + 1))
+    deltas = np.array([hockey_stick(at, epsilon, phones) for at in np.log(odds).tolist()])
+    q = np.diff(np.append(np.diff(deltas) / np.diff(odds), 0.0))
+    p, lost = odds[1:] * q, float(deltas[-1])
+    level = 1 - lost - p.sum() - q.sum()
+    return np.concatenate([q[::-1], [level], p]), -_GRID_POINTS, step, lost
 
 
 def _epsilon_of_copies(
