@@ -120,7 +120,16 @@ def run(
     """Run the study. `log` is the log of ``settings.data``; None for synthetic data."""
     if settings.synthetic:
         parameters = synthetic.parse(settings.data)
-        draws, about = [_draw_synthetic(settings, parameters, report)], _about_fleet(parameters)
+        draws, about = (
+            [_draw_synthetic(settings, parameters, report)],
+            {
+                "source": f"synthetic: {parameters.phones:,} phones, {parameters.apps:,} apps",
+                "kind": "synthetic phones, not data of people",
+                "n_users": parameters.phones,
+                "n_apps": parameters.apps,
+                "notes": [],
+            },
+        )
     else:
         if log is None:
             raise ValueError(f"the log of {settings.data} must be given.")
@@ -332,13 +341,3 @@ def _share_kept(gain: Floats, drawn: Floats, number: int) -> dict[str, float] | 
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = drawn[:, number] / drawn[:, 1]
     return _figure(float(gain[number] / gain[1]), shares[np.isfinite(shares)])
-
-
-def _about_fleet(parameters: synthetic.Parameters) -> dict[str, Any]:
-    return {
-        "source": f"synthetic: {parameters.phones:,} phones, {parameters.apps:,} apps",
-        "kind": "synthetic phones, not data of people",
-        "n_users": parameters.phones,
-        "n_apps": parameters.apps,
-        "notes": [],
-    }

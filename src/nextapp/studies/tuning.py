@@ -202,7 +202,9 @@ class _Trials:
         )
         defaults: Training = getattr(Experiment(self.experiment.data), self.model)
         if slot == 0 and self.start == defaults:  # the defaults first
-            return optuna.samplers.PartialFixedSampler(_as_parameters(defaults), sampler)
+            values = training_values(defaults)
+            values[f"rate of {defaults.optimiser}"] = values.pop("rate")
+            return optuna.samplers.PartialFixedSampler(values, sampler)
         return sampler
 
     def _hit_rate(self, training: Training, trial: optuna.Trial) -> float:
@@ -220,13 +222,6 @@ class _Trials:
                 if trial.should_prune():
                     raise optuna.TrialPruned
         return found
-
-
-def _as_parameters(training: Training) -> dict[str, Any]:
-    """These settings as parameters of `space`."""
-    values = training_values(training)
-    values[f"rate of {training.optimiser}"] = values.pop("rate")
-    return values
 
 
 def _fail_interrupted_trials(study: optuna.Study) -> None:

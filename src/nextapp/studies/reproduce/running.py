@@ -62,6 +62,7 @@ AT_THE_AUTHORS_SETTINGS = "seqmf-authors"
 TUNED = "tuned on the other half of the users"
 USUAL = "our default settings"
 AUTHORS = "the authors' settings"
+_OF_RUN = ("start", "pretraining", "update_rate")  # in a table of the authors
 FEWEST_TO_TUNE = 5  # users by whose hit rates settings are chosen
 
 
@@ -147,7 +148,7 @@ def in_cycles(part: Part, log: LaunchLog, report: Progress) -> dict[str, Any]:
     ``variants`` has the differences with other hyper-parameters, and the same rivals.
     """
     values = {**part.settings, "data": part.source.where, "seed": part.seed}
-    trials, authors = values.pop("tune", 0), values.pop("authors", None)
+    trials, authors = values.pop("tune", 0), dict(values.pop("authors", {}))
     if "models" in values:
         values["models"] = _models(part)
     usual = settings_on_data(DynamicExperiment, values)
@@ -158,7 +159,10 @@ def in_cycles(part: Part, log: LaunchLog, report: Progress) -> dict[str, Any]:
         report_tuning = named(TUNED, report)
         found[TUNED], settings[TUNED] = _tune_by_halves(alone, log, trials, report_tuning)
     if authors:
-        as_authors = _as_the_authors(alone, authors)
+        # Their hyper-parameters, start and learning rate (PAPER.md, R16, R20, R21).
+        of_run = {key: authors.pop(key) for key in _OF_RUN if key in authors}
+        seqmf = training_from(authors, "authors", Training())
+        as_authors = replace(alone, seqmf=seqmf, **of_run)
         found[AUTHORS] = dynamic.run(as_authors, log, named(AUTHORS, report))
         settings[AUTHORS] = training_values(as_authors.seqmf)
     rivals = {name: found[USUAL].courses.by_user[name] for name in usual.models}
@@ -221,17 +225,6 @@ def best_of(courses: Courses) -> tuple[str, float]:
     leads = {name: courses.overall(name, "HR@5", first).point() for name in others}
     best = max(leads, key=lambda name: leads[name]["mean"])
     return (best, leads[best]["mean"]) if leads[best]["low"] > 0 else (first, 0.0)
-
-
-def _as_the_authors(usual: DynamicExperiment, authors: Mapping[str, Any]) -> DynamicExperiment:
-    """With the authors' hyper-parameters, start and learning rate (PAPER.md, R16, R20, R21)."""
-    of_experiment = ("start", "pretraining", "update_rate")
-    seqmf = {key: value for key, value in authors.items() if key not in of_experiment}
-    return replace(
-        usual,
-        seqmf=training_from(seqmf, "authors", Training()),
-        **{key: authors[key] for key in of_experiment if key in authors},
-    )
 
 
 def _variant(courses: Courses, n_users: int) -> dict[str, Any]:

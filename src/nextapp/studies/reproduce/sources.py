@@ -109,7 +109,19 @@ def source(data: str, twin: str, path: Path | None) -> Source:
     name, missing = NAMES[data], f"{NAMES[data]} file not given: replaced by"
     if path is not None:
         digest, n_bytes = checksum(path)
-        said = _compare_checksum(data, path, digest, n_bytes)
+        if data != "lsapp":
+            said = (
+                f"{path.name}: {n_bytes:,} bytes, sha256 {digest}. Its authors publish no checksum "
+                f"to compare with."
+            )
+        elif digest == LSAPP_SHA256:
+            said = f"{path.name} contains LSApp as published (sha256 as expected)."
+        else:
+            said = (
+                f"{path.name} is NOT LSApp as published: it has {n_bytes:,} bytes with sha256 "
+                f"{digest}, the published lsapp.tsv has {LSAPP_BYTES:,} bytes with sha256 "
+                f"{LSAPP_SHA256}. The figures are for the file given."
+            )
         return Source(name, str(path), digest, said, "data")
     if data == "fleet":
         said = f"Simulated fleets of any size: {twin}."
@@ -117,21 +129,6 @@ def source(data: str, twin: str, path: Path | None) -> Source:
     if twin.startswith(f"synthetic:{data}"):
         return Source(name, twin, "", f"{missing} a synthetic twin, {twin}.", "twin")
     return Source(NAMES["fleet"], twin, "", f"{missing} other synthetic phones, {twin}.", "made")
-
-
-def _compare_checksum(data: str, path: Path, digest: str, n_bytes: int) -> str:
-    if data != "lsapp":
-        return (
-            f"{path.name}: {n_bytes:,} bytes, sha256 {digest}. Its authors publish no checksum "
-            f"to compare with."
-        )
-    if digest == LSAPP_SHA256:
-        return f"{path.name} contains LSApp as published (sha256 as expected)."
-    return (
-        f"{path.name} is NOT LSApp as published: it has {n_bytes:,} bytes with sha256 {digest}, "
-        f"the published lsapp.tsv has {LSAPP_BYTES:,} bytes with sha256 {LSAPP_SHA256}. The "
-        f"figures are for the file given."
-    )
 
 
 def checksum(path: Path) -> tuple[str, int]:
