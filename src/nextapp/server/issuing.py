@@ -258,15 +258,13 @@ class Devices:
             raise NotIssued("already_issued", "this phone has had its tokens of this key.")
         return signed
 
-    def listing(self, limit: int = -1) -> list[tuple[str, int, float, str]]:
-        """The first `limit` devices by name, an order that says nothing about them; -1: all.
+    def listing(self) -> list[tuple[str, int, float, str]]:
+        """All devices by name, an order that says nothing about them.
 
         A name for each (the beginning of its secret's hash), the day it enrolled, when that
         expires, and the name of its code.
         """
-        rows = self._database.rows(
-            "SELECT hash, day, expires, code FROM devices ORDER BY hash LIMIT ?", (limit,)
-        )
+        rows = self._database.rows("SELECT hash, day, expires, code FROM devices ORDER BY hash")
         return [(key[:_NAME_BYTES].hex(), *rest) for key, *rest in rows]
 
     def expel(self, name: str | None = None, code: str | None = None) -> int:
