@@ -57,7 +57,6 @@ class RecordingMechanism(Identity):
     """Replaces a mechanism and records the arguments of ``encode``."""
 
     unsafe = False
-    finite_output = True
 
     def __init__(self, *, n_apps: int, d: int) -> None:
         super().__init__(n_apps=n_apps, d=d)

@@ -44,6 +44,7 @@ from unreached import Reach
 from nextapp.crowd import Shares
 from nextapp.privacy import (
     MECHANISMS,
+    FiniteMechanism,
     Mechanism,
     find_class,
     requested_mechanism,
@@ -456,6 +457,8 @@ def _request_for(mechanism: Mechanism, name: str, question: str) -> ReportReques
 
 def _request(mechanism: Mechanism, name: str, question: str) -> str | None:
     """Check that a broadcast's request for this mechanism gives the requested ε and clip."""
+    if not isinstance(mechanism, FiniteMechanism):
+        return None  # it is asked of nobody
     vectors = np.zeros((mechanism.n_apps, 1 if question == "transitions" else mechanism.d))
     request = _request_for(mechanism, name, question)
     variant = requested_mechanism(Broadcast(5, vectors, ModelSettings(), request=request))

@@ -10,7 +10,7 @@ from catalogue import ALL, FINITE, gradients, made
 
 from nextapp import model
 from nextapp.phone.core import OPTIONS, Limits, PhoneCore
-from nextapp.privacy import MECHANISMS, mechanism
+from nextapp.privacy import MECHANISMS, FiniteMechanism, mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Broadcast, ModelSettings, Report, ReportRequest, WireError
 
@@ -22,7 +22,7 @@ def test_every_mechanism_has_its_name_and_says_what_it_promises():
         m = made(name, options)
         assert m.name == name
         assert (m.n_apps, m.d) == (5, 4)
-        assert m.finite_output == (name in FINITE)
+        assert isinstance(m, FiniteMechanism) == (name in FINITE)
         if m.unsafe:
             assert m.guarantee.epsilon == math.inf
             assert m.guarantee.sent_in_clear

@@ -165,5 +165,5 @@ def test_a_coordinator_takes_no_mechanism_that_phones_must_not_send(tmp_path):
     ):
         m = mechanism(name, n_apps=N_APPS, d=DIM, **options)
         server = SeqMFLearner(np.zeros((N_APPS, DIM)), ModelSettings(), sgd(RATE), m)
-        with pytest.raises(ValueError, match="finite_output"):
+        with pytest.raises(ValueError, match="finitely many reports"):
             Coordinator.start(server, tmp_path)

@@ -720,7 +720,7 @@ class Limits:
         if size > (MOST_SEARCHED if name == "kashin" else LARGEST_D):
             raise WireError(f"a report by {name} of {size:,} numbers is too much work.")
         made = requested_mechanism(broadcast)
-        if made.unsafe or not made.finite_output or made.guarantee.sent_in_clear:
+        if made.unsafe or made.guarantee.sent_in_clear:
             raise WireError(f"{name} is not ε-LDP as it is asked for.")
         if made.guarantee.epsilon > self.per_report:
             raise BeyondLimits(f"{name} costs more than the {self.per_report:g} of a report.")

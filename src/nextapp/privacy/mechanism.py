@@ -60,7 +60,6 @@ class Mechanism(ABC):
     """
 
     name: ClassVar[str]
-    finite_output: bool = False
     unsafe: ClassVar[bool] = False
     ball: str
     decodes: Literal["mean", "sum"] = "mean"
@@ -111,20 +110,6 @@ class Mechanism(ABC):
         """Server: the term that replaces the sum of gradients in eq. (13)."""
         return decoded if self.decodes == "sum" else n_reports * decoded
 
-    def tally(self, reports: Sequence[Report]) -> Tally:
-        """Server: integer counts of the reports, which add up exactly.
-
-        tally(a + b) == tally(a) + tally(b) for any batches and order; without reports all 0.
-        """
-        raise TypeError(
-            f"{self.name} reports real numbers, whose sum depends on their order: only mechanisms "
-            f"with finite_output have a tally. Give all reports to `decode` at once."
-        )
-
-    def estimate(self, tally: Tally, n_reports: int) -> Floats:
-        """Server: (n_apps, d), the result of `decode`, from the tally of the reports."""
-        raise TypeError(f"{self.name} has no tally to estimate from.")
-
     def check(self, report: Report) -> None:
         """Raise a `WireError` for a report that no honest phone can send."""
         self.decode([report])
@@ -143,12 +128,6 @@ class Mechanism(ABC):
 
         If a report has a seed, it is conditional on the seed.
         """
-
-    def outputs(self) -> Iterator[Report]:
-        """All possible reports, if they are few."""
-        raise NotImplementedError(
-            f"{self.name} has too many reports to list; only finite-output mechanisms list theirs."
-        )
 
     def apply_clip(self, F: Gradient) -> Floats:
         """F after the clip that is part of the mechanism, (n_apps, d), in the units of F."""
@@ -203,8 +182,6 @@ class Mechanism(ABC):
 class FiniteMechanism(Mechanism):
     """A mechanism with finitely many reports, drawn with exact integer arithmetic."""
 
-    finite_output = True
-
     @property
     @abstractmethod
     def payload_bytes(self) -> int:
@@ -214,10 +191,19 @@ class FiniteMechanism(Mechanism):
         super().__init__(n_apps=n_apps, d=d, epsilon=check_epsilon(epsilon), clip=clip)
 
     @abstractmethod
-    def tally(self, reports: Sequence[Report]) -> Tally: ...
+    def tally(self, reports: Sequence[Report]) -> Tally:
+        """Server: integer counts of the reports, which add up exactly.
+
+        tally(a + b) == tally(a) + tally(b) for any batches and order; without reports all 0.
+        """
 
     @abstractmethod
-    def estimate(self, tally: Tally, n_reports: int) -> Floats: ...
+    def estimate(self, tally: Tally, n_reports: int) -> Floats:
+        """Server: (n_apps, d), the result of `decode`, from the tally of the reports."""
+
+    @abstractmethod
+    def outputs(self) -> Iterator[Report]:
+        """All possible reports, if they are few."""
 
     def decode(self, reports: Sequence[Report]) -> Floats:
         return self.estimate(self.tally(reports), len(reports))
@@ -356,17 +342,20 @@ def mechanism(name: str, *, n_apps: int, d: int, **options: Any) -> Mechanism:
     return kind(n_apps=n_apps, d=d, **options)
 
 
-def requested_mechanism(broadcast: Broadcast) -> Mechanism:
-    """The mechanism that a broadcast asks phones to report with."""
+def requested_mechanism(broadcast: Broadcast) -> FiniteMechanism:
+    """The mechanism that a broadcast asks phones to report with; real numbers are refused."""
     request = _request_of(broadcast)
     n_apps, d = requested_shape(broadcast)
     options: dict[str, Any] = {**request.options}
     if request.clip is not None:
         options["clip"] = request.clip
     try:
-        return mechanism(request.mechanism, n_apps=n_apps, d=d, epsilon=request.epsilon, **options)
+        made = mechanism(request.mechanism, n_apps=n_apps, d=d, epsilon=request.epsilon, **options)
     except (TypeError, ValueError) as error:
         raise WireError(f"the broadcast asks for a report that is not possible: {error}") from error
+    if not isinstance(made, FiniteMechanism):
+        raise WireError(f"{made.name} reports real numbers, which give away more than their ε.")
+    return made
 
 
 def requested_shape(broadcast: Broadcast) -> tuple[int, int]:

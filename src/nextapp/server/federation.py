@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nextapp.learners import Learner, LearnerState, read_checkpoint, write_checkpoint
-from nextapp.privacy import requested_mechanism
+from nextapp.privacy import FiniteMechanism, Mechanism, requested_mechanism
 from nextapp.server.vault import Due, Reduced, RoundRules, Vault
 from nextapp.storage import write_atomically
 from nextapp.wire import Broadcast, History, TokenKey, WireError, digest_of, history_from
@@ -69,11 +69,7 @@ class Coordinator:
     """
 
     def __init__(self, learner: Learner, folder: Path, state: LearnerState | None = None) -> None:
-        if not learner.mechanism.finite_output:
-            raise ValueError(
-                f"phones do not report by {learner.mechanism.name}: a coordinator needs a "
-                f"mechanism with finite_output, such as 'walsh' or 'harmony'."
-            )
+        _finite(learner.mechanism)
         self.learner = learner
         self.folder = folder
         if state is None:
@@ -158,7 +154,7 @@ class Coordinator:
 
     def _step(self, parts: Sequence[Reduced], n_reports: int, minimum: int) -> str | None:
         """Take the step, or pass the round over and return why."""
-        number, mechanism = self.round, self.learner.mechanism
+        number, mechanism = self.round, _finite(self.learner.mechanism)
         if n_reports < max(1, minimum):
             self.learner.pass_over()
             return (
@@ -238,6 +234,15 @@ class Coordinator:
         write_checkpoint(self.folder / _name(self.round), state)
         for old in checkpoints(self.folder)[CHECKPOINTS_KEPT:]:
             old.unlink()
+
+
+def _finite(mechanism: Mechanism) -> FiniteMechanism:
+    if isinstance(mechanism, FiniteMechanism):
+        return mechanism
+    raise ValueError(
+        f"phones do not report by {mechanism.name}: a coordinator needs a mechanism with finitely "
+        f"many reports, such as 'walsh' or 'harmony'."
+    )
 
 
 def _name(round: int) -> str:
@@ -360,7 +365,8 @@ class Federation:
             due = self.vault.settle(now)
             if due is not Due.CLOSE:
                 return due
-            reduced = self.vault.reduce(self.coordinator.round, self.coordinator.learner.mechanism)
+            mechanism = _finite(self.coordinator.learner.mechanism)
+            reduced = self.vault.reduce(self.coordinator.round, mechanism)
             keys = self.vault.keys.for_next_round(now)
             minimum = self.vault.current().rules.minimum
             self._absorbed = self.coordinator.absorb([reduced], minimum, keys)

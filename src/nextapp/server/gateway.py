@@ -29,7 +29,6 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from nextapp.privacy import requested_mechanism
-from nextapp.privacy.mechanism import FiniteMechanism
 from nextapp.privacy.tokens import (
     BadSignature,
     Token,
@@ -98,11 +97,6 @@ class PublishedRound:
     def __init__(self, round: Round, body: bytes, region: str) -> None:
         broadcast = Broadcast.from_bytes(body)
         mechanism = requested_mechanism(broadcast)
-        if not isinstance(mechanism, FiniteMechanism):
-            raise ValueError(
-                f"a gateway takes no reports of {mechanism.name}: real numbers give away more than "
-                f"their ε. Ask for a mechanism with finite_output, such as 'walsh'."
-            )
         self.state, self.round, self.body = round, broadcast.round, body
         self.zipped = gzip.compress(body, 6, mtime=0)
         self.digest = digest_of(body)

@@ -21,7 +21,7 @@ from nextapp.learners import (
     SeqMFLearner,
     starting_vectors,
 )
-from nextapp.privacy import MECHANISMS, Mechanism, mechanism
+from nextapp.privacy import MECHANISMS, FiniteMechanism, mechanism
 from nextapp.privacy.walsh import Walsh, fewest_bits
 from nextapp.server.vault import RoundRules
 from nextapp.settings import check_keys, setting, settings_from, unknown
@@ -146,7 +146,7 @@ class FederationSettings:
     def _optimiser(self) -> Optimiser:
         return OPTIMISERS[self.optimiser](self.rate)
 
-    def _mechanism(self, n_apps: int, d: int, clip: float | None) -> Mechanism:
+    def _mechanism(self, n_apps: int, d: int, clip: float | None) -> FiniteMechanism:
         radius = {} if clip is None else {"clip": clip}
         try:
             made = mechanism(
@@ -154,7 +154,7 @@ class FederationSettings:
             )
         except TypeError as error:
             raise ValueError(str(error)) from error
-        if not made.finite_output:
+        if not isinstance(made, FiniteMechanism):
             raise ValueError(
                 f"phones do not report by {self.mechanism}: choose a mechanism with finitely many "
                 f"outputs, such as walsh or harmony."

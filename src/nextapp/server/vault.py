@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nextapp.privacy import Mechanism
+from nextapp.privacy import FiniteMechanism
 from nextapp.privacy.mechanism import Tally
 from nextapp.privacy.tokens import Token
 from nextapp.server.database import REMEDY, Database, VaultDamaged, VaultError, row_sum
@@ -379,7 +379,7 @@ class Vault:
                 write.execute("UPDATE rounds SET n_reports = n_reports + ?", (n,))
         return outcomes
 
-    def reduce(self, number: int, mechanism: Mechanism) -> Reduced:
+    def reduce(self, number: int, mechanism: FiniteMechanism) -> Reduced:
         """The tally of a closed round, which takes the place of its reports; the same every time.
 
         Before this has ended the reports are there, afterwards the tally is, and never both.
