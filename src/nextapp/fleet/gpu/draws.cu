@@ -77,27 +77,35 @@ __device__ inline double sum_warp(double value) {
     return value;
 }
 
-// As the function of the same name in `nextapp.fleet.encoders`.
-__device__ inline double normal_quantile(double p) {
-    const double q = p - 0.5, tail = fmin(p, 1.0 - p), root = 2.5066282746310002;  // of 2 pi
-    double x = tail > 0.075 ? fabs(q) * root : sqrt(-2.0 * log(2.0 * tail));
-    for (int step = 0; step < 7; step++) {
-        const double above = 0.5 * erfc(x * sqrt(0.5));
-        const double short_of = tail > 0.075 ? fabs(q) - 0.5 * erf(x * sqrt(0.5))
-                                             : log(above / tail) * above;
-        x += short_of * root * exp(0.5 * x * x);
+__device__ inline double quotient(double r, const double *above, const double *below_) {
+    double top = 0, bottom = 0;
+    for (int power = 0; power < 8; power++) {
+        top = top * r + above[power];
+        bottom = bottom * r + below_[power];
     }
-    return q < 0.0 ? -x : x;
+    return top / bottom;
+}
+
+// AS 241; `coefficients` are those of `nextapp.fleet.draws`, 8 above and 8 below, three times.
+__device__ inline double normal_quantile(double p, const double *coefficients) {
+    const double q = p - 0.5;
+    if (fabs(q) <= 0.425) return quotient(0.180625 - q * q, coefficients, coefficients + 8) * q;
+    const double r = sqrt(-log(q <= 0.0 ? p : 1.0 - p));
+    const double size = r <= 5.0 ? quotient(r - 1.6, coefficients + 16, coefficients + 24)
+                                 : quotient(r - 5.0, coefficients + 32, coefficients + 40);
+    return q < 0.0 ? -size : size;
 }
 
 // `Lean`, the tables, and the scale of the whole numbers that are summed, as parameters of a kernel.
 #define LAW                                                                                     \
-    u64 threshold, i32 k_best, i32 m, const i32 *table, double unit, double scale
-#define LAW_NAMES threshold, k_best, m, table, unit, scale
+    u64 threshold, i32 k_best, i32 m, const double *coefficients, const i32 *table, double unit, \
+        double scale
+#define LAW_NAMES threshold, k_best, m, coefficients, table, unit, scale
 
 struct Law {
     u64 threshold;
     i32 k_best, m;
+    const double *coefficients;
     const i32 *table;
     double unit, scale;
 };
@@ -113,7 +121,7 @@ __device__ inline double draw_lean(Bits &bits, const Law &law, int lane) {
     for (i32 i = lane; i < n_spacings; i += LEAN_LANES)
         spacings += as_exponential(bits.word_at(bits.at + i)) / (law.m - i);
     bits.jump(bits.at + n_spacings);
-    return -normal_quantile(-expm1(-sum_warp(spacings)));
+    return -normal_quantile(-expm1(-sum_warp(spacings)), law.coefficients);
 }
 
 // Σ (t x + g − (x·g) x) at the own entries of one phone, x (k, d); a row takes whole words.

@@ -19,7 +19,10 @@ import numpy.typing as npt
 from nextapp.compiled import compiled
 from nextapp.fleet.columns import Columns, Fleet, Ints, Shorts, cut, each_range
 from nextapp.fleet.encoders import (
+    FAR,
     LAW,
+    MIDDLE,
+    TAIL,
     UNIT,
     HarmonyEncoder,
     IdentityEncoder,
@@ -414,7 +417,7 @@ def _lean(
         fleet.order, np.int64(fleet.n_phones), r.first_phone, r.seed, r.number, LAW,
         fleet.columns[0], fleet.columns[1], step.row_starts, step.rows, step.squares, np.int32(d),
         np.uint64(lean.threshold), np.int32(lean.k), np.int32(lean.m),
-        card.xp.asarray(normal_table()),
+        card.xp.asarray(np.array([MIDDLE, TAIL, FAR])), card.xp.asarray(normal_table()),
         np.float64(1.0 / UNIT), np.float64(scale), total, owners,
     ]  # fmt: skip
     n_blocks = -(-fleet.n_phones // (THREADS // 32))
