@@ -130,6 +130,10 @@ def audit(
     ``n_reports`` reports of each of two gradients are drawn for the black box. A correct mechanism
     fails with a probability of at most `FALSE_ALARM`.
     """
+    if n_reports < 1000:
+        raise ValueError(
+            f"an audit needs at least 1,000 reports of each gradient, got {n_reports}."
+        )
     law = exact(mechanism, seed)
     drawn = draws(mechanism, worst_pair(mechanism), n_reports, seed, progress)
     if isinstance(mechanism, FiniteMechanism):

@@ -1,4 +1,4 @@
-"""Names and icons of the apps of synthetic phones; labels of those of real logs."""
+"""Names and icons for the apps of synthetic phones, and icons for those of real logs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,35 @@ NAMES = (
 """The synthetic apps with their icons, the most common first."""
 
 N_APPS = len(NAMES)
-_ICONS = dict(NAMES)
 
+_WORDS = {
+    "message-circle": ("whatsapp", "messag", "telegram", "signal", "sms", "chat", "viber"),
+    "globe": ("chrome", "firefox", "browser", "safari", "edge", "opera"),
+    "mail": ("mail", "gmail", "outlook", "inbox"),
+    "camera": ("camera", "snapchat"),
+    "music": ("music", "spotify", "sound"),
+    "map": ("maps", "navi"),
+    "calendar": ("calendar", "kalender"),
+    "image": ("photo", "gallery", "instagram", "pinterest"),
+    "phone": ("dialer", "phone", "incall", "contacts"),
+    "clock": ("clock", "alarm"),
+    "cloud-sun": ("weather", "wetter"),
+    "shopping-bag": ("shop", "amazon", "ebay", "vending", "store"),
+    "book-open": ("kindle", "book", "read"),
+    "newspaper": ("news", "reddit", "twitter"),
+    "calculator": ("calc",),
+    "notebook-pen": ("note", "keep", "onenote"),
+    "wallet": ("bank", "pay", "wallet"),
+    "tv": ("youtube", "netflix", "tv", "video", "vlc"),
+    "gamepad-2": ("game", "play"),
+    "users": ("facebook", "linkedin", "social", "teams", "slack", "discord"),
+    "file-text": ("word", "docs", "office", "pdf", "excel", "writer"),
+    "search": ("search", "quicksearch"),
+    "folder": ("files", "explorer", "drive", "dropbox"),
+    "house": ("home",),
+    "settings": ("settings",),
+    "terminal": ("terminal", "konsole", "code", "studio"),
+}
 _KNOWN = {
     "com.google.android.gm": "Gmail",
     "com.google.android.youtube": "YouTube",
@@ -38,6 +65,16 @@ _KNOWN = {
     "com.apple.mobilesafari": "Safari",
     "com.apple.MobileSMS": "Messages",
 }
+ICONS = sorted({icon for _, icon in NAMES} | set(_WORDS))
+
+
+def icon_for(app: str) -> str | None:
+    """An icon for an app, guessed from its name; None if there is no match."""
+    known = dict(NAMES).get(app)
+    if known is not None:
+        return known
+    name = f"{app} {short_name(app)}".lower()
+    return next((icon for icon, words in _WORDS.items() if any(w in name for w in words)), None)
 
 
 def short_name(app: str) -> str:
@@ -58,4 +95,4 @@ def short_name(app: str) -> str:
 
 
 def app_entry(app: str) -> dict[str, Any]:
-    return {"app": app, "label": short_name(app), "icon": _ICONS.get(app)}
+    return {"app": app, "label": short_name(app), "icon": icon_for(app)}
