@@ -99,7 +99,7 @@ def test_examples_can_be_parsed(name, line):
     with pytest.MonkeyPatch.context() as patch:
         for parameter in command.params:
             patch.setattr(parameter, "callback", None)
-        command.make_context(name, rest, resilient_parsing=False)
+        command.make_context(name, rest, resilient_parsing=False).close()
 
 
 @pytest.fixture(scope="module")

@@ -67,7 +67,7 @@ def test_every_command_is_taken_with_its_values(page, line, tmp_path, monkeypatc
         if not hasattr(command, "commands"):
             break
         name, *words = words
-    command.make_context(name, list(words))
+    command.make_context(name, list(words)).close()
 
 
 def test_a_process_that_issues_tokens_has_an_operators_port_of_its_own():
