@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from catalogue import SEEDED, exp_bounds
 
-from nextapp.privacy import mechanism
+from nextapp.privacy import FiniteMechanism, mechanism
 
 CORNERS = ["harmony"]
 SIZES = {
@@ -101,9 +101,10 @@ def test_too_many_reports_are_not_listed(name):
         next(iter(m.outputs()))
 
 
-def test_real_numbers_are_not_listed():
-    with pytest.raises(NotImplementedError, match="too many"):
-        mechanism("laplace", epsilon=1.0, n_apps=1, d=1, clip=1.0).outputs()
+def test_a_mechanism_of_real_numbers_has_no_list_of_its_reports():
+    m = mechanism("laplace", epsilon=1.0, n_apps=1, d=1, clip=1.0)
+    assert not isinstance(m, FiniteMechanism)
+    assert not hasattr(m, "outputs")
 
 
 @pytest.mark.parametrize("ball", ["linf", "l1"])
