@@ -491,7 +491,7 @@ PLANTS = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 @pytest.mark.parametrize("what", PLANTS)
 def test_what_is_planted_in_a_phone_is_noticed(monkeypatch, what):
     plant(monkeypatch, *PLANTS[what])

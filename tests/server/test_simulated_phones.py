@@ -236,6 +236,7 @@ def hit_rates(named, launched) -> list[float]:
     return [float(np.mean(np.array(places) < n)) for n in (1, 3, 5)]
 
 
+@pytest.mark.sweep
 def test_new_phones_over_http_are_as_good_as_the_same_phones_in_memory(tmp_path, seed, spent):
     """To the last bit: what the server publishes, and how well new phones then predict.
 
