@@ -25,7 +25,7 @@ import pytest
 from fixed_ports import fixed_port
 
 FOLDER = Path(__file__).parents[2] / "docs" / "tutorials"
-SLOW = {"private-federation", "reproduce-the-paper"}  # minutes of training or of waiting; make sweeps
+SLOW = {"private-federation", "reproduce-the-paper"}  # minutes of training or waiting
 PORT = "8443"
 _FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 _LIKE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

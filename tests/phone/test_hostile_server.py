@@ -384,7 +384,7 @@ def differs(found: Transcript, other: Transcript) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("predictor", [*PREDICTORS])
+@pytest.mark.parametrize("predictor", ["nextapp", pytest.param("seqmf", marks=pytest.mark.sweep)])
 def test_months_of_a_phone_are_the_same_for_any_history(predictor):
     nothing = live(Launches(0, 0), predictor)
     found = [getattr(each.outcome, "report", each.outcome) for each in nothing.visits]
