@@ -29,7 +29,7 @@ APPS = ("one", "two")  # a small report: only times matter here
 
 
 def play(hours: float, rate: float, goal: int | None, grace: float, seed: int) -> dict[str, float]:
-    """``rate`` visits a second, for so many hours."""
+    """``rate`` visits a second for ``hours``."""
     chance = random.Random(seed)
     clock = 1e9
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:

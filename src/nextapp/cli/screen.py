@@ -30,7 +30,7 @@ err = Console(stderr=True, highlight=False, color_system=_COLORS)
 _BARS = " ▁▂▃▄▅▆▇█"
 _FEW = 10.0  # seconds: what a command still does after its last part counts
 _LEAST_SHARE = 0.05  # of a command that is done before its end is estimated
-_FEW_STEPS = 3  # so many tell nothing without the longest
+_FEW_STEPS = 3  # with no more steps than these the longest counts, too
 
 
 @contextmanager

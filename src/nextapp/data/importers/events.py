@@ -141,8 +141,8 @@ def rows_about_apps(names: Collection[str]) -> dict[str, str]:
     {'Vu (Maps)': 'Vu (…)', 'Vu (Bank)': 'Vu (…)'}
     """
     parts = [match for name in names if (match := _IN_BRACKETS.fullmatch(name))]
-    told = {match["words"] for match in parts if match["app"] in names}.difference(names)
-    return {match[0]: f"{match['words']} (…)" for match in parts if match["words"] in told}
+    words = {match["words"] for match in parts if match["app"] in names}.difference(names)
+    return {match[0]: f"{match['words']} (…)" for match in parts if match["words"] in words}
 
 
 def screen_rows(seen: Sequence[ImportedLaunch]) -> set[str]:

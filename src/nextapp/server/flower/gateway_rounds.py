@@ -31,8 +31,8 @@ class Letter:
     count: how many reports are there? The round's deadline may have moved.
     close: take no more reports for this round, and give their sum.
 
-    Phones are asked for reports for so many ``seconds`` from then on: a gateway that hears no more
-    is cut off, and the round may close without it.
+    After open and count a gateway asks phones for reports for ``seconds``. If no other letter has
+    come by then, it is cut off: the round may close without it.
     """
 
     kind: Literal["keys", "open", "count", "close"]
