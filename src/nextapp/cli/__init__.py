@@ -20,6 +20,8 @@ _PATIENCE = 0.8  # seconds before the answer
 _FOR_CHILDREN = 4.0  # further seconds in which processes of its own may end without a word
 _FROM_THE_START = "Nothing was kept: run the command again from the start."
 _announced = threading.Event()
+interrupt_was_lost = threading.Event()
+"""Set where Python could not raise KeyboardInterrupt, as within LLVM; other errors follow then."""
 _how_to_continue = [_FROM_THE_START]
 
 
@@ -55,6 +57,7 @@ def answer_ctrl_c() -> None:
     """Watch for Ctrl-C from now on. To be called once, by the main thread."""
     when_stopped_say(_FROM_THE_START)
     _announced.clear()
+    interrupt_was_lost.clear()
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
@@ -62,7 +65,9 @@ def answer_ctrl_c() -> None:
     shown = sys.unraisablehook
 
     def without_interrupts(raised: Any) -> None:
-        if not isinstance(raised.exc_value, KeyboardInterrupt):
+        if isinstance(raised.exc_value, KeyboardInterrupt):
+            interrupt_was_lost.set()
+        else:
             shown(raised)
 
     sys.unraisablehook = without_interrupts

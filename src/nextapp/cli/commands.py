@@ -31,7 +31,7 @@ from typing import (
 import click
 
 from nextapp import __version__
-from nextapp.cli import STOPPED, say_stopped
+from nextapp.cli import STOPPED, interrupt_was_lost, say_stopped
 from nextapp.settings import LARGEST_EPSILON, read_toml, setting
 
 if TYPE_CHECKING:
@@ -552,7 +552,8 @@ class LazyGroup(Group):
             return super().invoke(ctx)
         except (KeyboardInterrupt, RuntimeError) as error:
             # Up to Python 3.11, what happens while a class is made is wrapped: Ctrl-C in an import.
-            if not isinstance(error.__cause__ or error, KeyboardInterrupt):
+            stopped = isinstance(error.__cause__ or error, KeyboardInterrupt)
+            if not (stopped or interrupt_was_lost.is_set()):
                 raise
             say_stopped()
             raise click.exceptions.Exit(STOPPED) from None
